@@ -140,7 +140,7 @@ class ClusterSchedules:
             return code
         target = await self._prepare(wanted, now, entry.queue)
         code = await self.leave(entry, wanted, target)
-        # Of a step that was repeated after a lost reply, another client may have seen the note, and removed it.
+        # A step that was repeated after a lost reply finds no row. Another client may have met the note already.
         if code == CHANGED or (code == ABSENT and await self._is_decided(target, entry.queue)):
             await self._finish(entry.queue, target)
             return CHANGED

@@ -29,10 +29,7 @@ elseif operation == 'left' then
   return went and string.match(went, '[^\n]*$') == token and call('HDEL', left, name) or 0
 end
 local revision, place = th.schedule(home, name)
-if not revision then
-  local went = call('HGET', left, name)
-  return token and went == target .. '\n' .. token and 1 or 2      -- the reply to the first try was lost
-end
+if not revision then return 2 end
 if revision == wanted then return 3 end
 if revision ~= expect then return 0 end
 if token and th.is_old(token, patience_ms) then return 4 end

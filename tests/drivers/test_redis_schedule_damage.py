@@ -1,0 +1,155 @@
+"""Schedules on Redis that another program damaged: nothing fails, the others are served, and what can be mended is."""
+
+import pytest
+
+from taskharbor.model.times import to_us
+from tests.drivers.redis_stores import live
+from tests.drivers.test_redis_schedules import (
+    DUE,
+    INDEX,
+    NAMES,
+    NOW,
+    ROWS,
+    SECOND,
+    SERVERS,
+    add,
+    change,
+    due,
+    listed,
+    place,
+    row,
+)
+
+pytestmark = pytest.mark.lane("redis")
+
+STRANGE = [
+    b"",
+    b"x",
+    b"\xff" * 40,
+    b"many",
+    b"0" * 18 + b"no line feed",
+    b"0" * 18 + b"\nno revision",
+    b"9" * 18 + b"r\nfar away",
+    b"00000000000000000xr\n",
+    b"-" * 18 + b"\xffr\nnot text",
+    b"-" * 18 + b"a{b}\nno revision has braces",
+    b"-" * 18 + "a\x85b".encode() + b"\nor control characters",
+    b"-" * 18 + b"r" * 256 + b"\ntoo long",
+    b"-" * 17 + b"\nr\n",
+]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_row_that_cannot_be_read_is_left_out_and_may_be_added_again(server):
+    async def story(driver, client):
+        rows = [row(f"s{number:02}", -number) for number in range(len(STRANGE) + 2)]
+        await add(driver, *rows)
+        for one, strange in zip(rows, STRANGE, strict=False):
+            client.hset(ROWS, one.name, strange)
+        healthy = rows[len(STRANGE) :]
+        for _ in range(2):
+            for limit in (1, 3, 1000):
+                assert await due(driver, limit) == healthy[::-1]
+                assert await listed(driver, limit) == await listed(driver, limit, queue="q") == healthy
+                assert await listed(driver, limit, names=[one.name for one in rows]) == healthy
+        damaged = rows[: len(STRANGE)]
+        await driver.change_schedules([change(one, None) for one in damaged[::2]], NOW)
+        await add(driver, *damaged)
+        assert await listed(driver) == rows
+        assert await due(driver) == rows[::-1]
+        assert client.hlen(ROWS) == client.zcard(NAMES) == client.zcard(DUE) == client.zcard(INDEX) == len(rows)
+
+    live(story, server)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_what_is_missing_in_an_order_is_put_back(server):
+    """By any listing that meets the row."""
+
+    async def story(driver, client):
+        one, two, never = row("a", 1), row("b", 2), row("c", None)
+        await add(driver, one, two, never)
+        late = NOW + 9 * SECOND
+        client.delete(DUE)
+        assert await due(driver, now=late) == []
+        assert await listed(driver, names=["a", "b"]) == [one, two]
+        assert await due(driver, now=late) == [one, two]
+        assert (await driver.due_schedules(["q"], NOW)).upcoming == one.next_at
+        client.delete(NAMES)
+        assert await listed(driver, queue="q") == []
+        assert await due(driver, now=late) == [one, two]
+        assert await listed(driver, queue="q") == [one, two]
+        assert await listed(driver) == [one, two, never]
+        assert await listed(driver, queue="q") == [one, two, never]
+        client.delete(INDEX)
+        assert await listed(driver) == []
+        assert await due(driver, now=late) == [one, two]
+
+    live(story, server)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_what_lies_in_an_order_without_a_row_is_removed(server):
+    async def story(driver, client):
+        one = row("b", 5)
+        await add(driver, one)
+        moment = b"%018d" % to_us(NOW + SECOND)
+        places = [b"", b"x", b"\xff", b"12ab", moment, moment + b"\xff", moment + b"nobody", moment + b"b", b"1" * 9]
+        client.zadd(DUE, dict.fromkeys(places, 0))
+        client.zadd(NAMES, dict.fromkeys([b"", b"\xff", b"a{", b"nobody", b"z"], 0))
+        entries = [
+            b"",
+            b"\xff",
+            b"a",
+            b"a\n",
+            b"nobody\nq\n",
+            b"other\nx\n",
+            b"z\nq",
+            b"b\n\n",
+            b"z\n{}\n",
+            b"y\nq\n\xff",
+        ]
+        client.zadd(INDEX, dict.fromkeys(entries, 0))
+        for limit in (1, 2, 1000):
+            assert await due(driver, limit, now=NOW + 2 * SECOND) == []
+            assert await due(driver, limit, now=NOW + 9 * SECOND) == [one]
+            assert await listed(driver, limit) == await listed(driver, limit, queue="q") == [one]
+            assert await listed(driver, limit, names=["a", "b", "nobody", "z"]) == [one]
+        assert client.zrange(DUE, 0, -1) == [place(one)]
+        assert client.zrange(NAMES, 0, -1) == [b"b"]
+        assert client.zcard(INDEX) == 1
+
+    live(story, server)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_what_comes_next_is_found_behind_strange_places(server):
+    async def story(driver, client):
+        await add(driver, row("s", 50))
+        client.zadd(DUE, {place(row("s"))[:11] + strange: 0 for strange in (b"x", b"y")})
+        assert (await driver.due_schedules(["p", "q"], NOW)).upcoming == NOW + 50 * SECOND
+
+    live(story, server)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("key", [ROWS, NAMES, DUE, INDEX])
+def test_a_key_that_was_written_over_is_moved_aside(server, key):
+    async def story(driver, client):
+        old = row("a")
+        await add(driver, old)
+        client.delete(key)
+        client.set(key, "damaged")
+        for call in (driver.schedules, lambda **asked: driver.due_schedules(["q"], NOW, **asked)):
+            await call()
+        await driver.schedules(queue="q")
+        await driver.schedules(names=["a"])
+        new = row("a", version=2)
+        expected = None if key == ROWS else old
+        assert await driver.change_schedules([change(expected, new), change(None, row("b"))], NOW) == [True, True]
+        assert await listed(driver, names=["a", "b"]) == [new, row("b")]
+        assert await listed(driver, queue="q") == await listed(driver) == await due(driver) == [new, row("b")]
+        (told,) = await driver.damaged()
+        assert f"{key.partition('}:')[0]}}}:th:damaged:{key.partition('}:')[2]} (a string)" in told
+
+    live(story, server)
