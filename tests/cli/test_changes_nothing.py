@@ -19,13 +19,17 @@ LOOKING = {
     "flow cancel": "f1 --yes", "flow requeue": "f1", "dlq summary": "", "dlq show": "j1", "dlq edit": "j1 --json {}",
     "dlq delete": "--queue mail --yes", "dlq export": "", "dlq operations list": "", "dlq operations show": "01JQ",
     "dlq operations stop": "01JQ", "dlq operations resume": "01JQ", "audit": "",
+    "schedule list": "", "schedule show": "s1", "schedule preview": "s1", "schedule edit": "s1 --every 5m",
+    "schedule reset": "s1", "schedule pause": "s1", "schedule resume": "s1", "schedule run": "s1",
+    "schedule delete": "s1 --yes",
 }  # fmt: skip
-MAY_CREATE = {"enqueue", "queue pause", "queue resume", "migrate", "bench", "conformance", "worker run"}
+MAY_CREATE = {"enqueue", "queue pause", "queue resume", "schedule add", "migrate", "bench", "conformance", "worker run"}
 WITHOUT_A_STORE = {"worker health", "demo", "completion", "task list"}
+SERVING = {"dashboard"}  # tests/dashboard
 
 
 def test_every_command_is_asked():
-    assert {*LOOKING, *MAY_CREATE, *WITHOUT_A_STORE} == set(leaves())
+    assert {*LOOKING, *MAY_CREATE, *WITHOUT_A_STORE, *SERVING} == set(leaves())
 
 
 def refused(command: str, dsn: str) -> str:
@@ -118,4 +122,5 @@ def test_a_store_of_ones_own_is_as_usual(dsn: str):
         within(dsn, lambda driver, now: driver.delete(["j1"]))
         refused = {"flow show", "flow cancel", "flow requeue", "job retry", "dlq show", "dlq edit"}
         refused |= {f"dlq operations {verb}" for verb in ("show", "stop", "resume")}
+        refused |= {each for each in LOOKING if each.startswith("schedule ") and each != "schedule list"}
         assert answer.code == (1 if command in refused else 0), (command, answer.err)

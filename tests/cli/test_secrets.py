@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from taskharbor import Client, JobRequest
 from taskharbor.cli.main import COMMANDS
 from taskharbor.drivers import JobRecord
 from taskharbor.model.bounds import clean_error
@@ -27,7 +28,9 @@ ALL = (
     "doctor", "doctor --output json", "dlq summary", "dlq summary --by reason --output json", "dlq show dead",
     "dlq show dead --output json", "dlq export", "dlq requeue --all --dry-run", "dlq delete --queue default --dry-run",
     "dlq delete --older-than 30d --yes --output json", "dlq operations", "audit", "audit --output json",
-    "job cancel --queue default --dry-run --output json",
+    "job cancel --queue default --dry-run --output json", "schedule list", "schedule list --output json",
+    "schedule show ping", "schedule show ping --output json", "schedule preview ping", "schedule edit ping --every 90s",
+    "schedule run ping", "schedule pause ping", "schedule reset ping", "schedule delete ping --yes",
 )  # fmt: skip
 SLOW = ("conformance --theme pause", "bench --jobs 1")
 """Also asked where they end at once: with a store that is not there."""
@@ -42,6 +45,7 @@ def clean_of_canaries(answer: Answer) -> None:
 def test_every_command_is_asked():
     asked = {command.split()[0] for command in (*ALL, *SLOW)}
     apart = {"worker", "demo", "completion", "task"}  # the first is watched below; the others use no store
+    apart |= {"dashboard"}  # tests/dashboard
     assert asked | apart == set(COMMANDS)
 
 
@@ -63,6 +67,8 @@ def carrying(dsn: str) -> str:
     (held,) = reserve(dsn, "retries")
     later = held.lease.expires_at + (held.lease.expires_at - held.job.created_at)
     within(dsn, lambda driver, now: driver.retry(held.lease, now, later, attempts=1, last_error=error))
+    step = JobRequest(type="mail", payload=json.loads(PAYLOAD))
+    within(dsn, lambda driver, now: Client(driver).schedules.aadd("ping", step, every=60))
     (held,) = reserve(dsn, "done")
     within(dsn, lambda driver, now: driver.ack(held.lease, now, PAYLOAD))
     return dsn

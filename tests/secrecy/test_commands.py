@@ -42,6 +42,9 @@ LOOKING = {
     "flow show": ["{flow}", "{flow} --mermaid"],
     "stats": ["", "--watch --count 1"],
     "doctor": ["", "--app tests.secrecy.app:harbor"],
+    "schedule list": ["", "--app tests.secrecy.app:harbor"],
+    "schedule show": ["canaries"],
+    "schedule preview": ["canaries"],
 }
 CHANGING = {
     "enqueue": [
@@ -51,6 +54,18 @@ CHANGING = {
         "--app tests.secrecy.app:harbor --job quote --json {json}",
         "--app tests.secrecy.app:harbor --job charge --json {json}",
     ],
+    "schedule add": [
+        "canaries --job quote --every 5m --json {json}",
+        "other --app tests.secrecy.app:harbor --job quote --every 5m --json {json}",
+        "third --app tests.secrecy.app:harbor --job charge --every 5m --json {json}",
+        '{"to":"canary"} --job echo --every 5m',
+    ],
+    "schedule edit": ["canaries --every 9m"],
+    "schedule run": ["canaries"],
+    "schedule pause": ["canaries"],
+    "schedule resume": ["canaries"],
+    "schedule reset": ["canaries"],
+    "schedule delete": ["canaries --yes"],
     "queue pause": ["mail"],
     "queue resume": ["mail"],
     "job cancel": ["{job} --yes"],
@@ -71,6 +86,7 @@ APART = {
     "worker run": "watched below",
     "worker health": "takes no address, and shows what the worker's port shows",
     "conformance": "runs on a store of its own; a wrong address is in tests/cli/test_secrets.py",
+    "dashboard": "tests/dashboard",
     "demo": "takes no address and no payload",
     "completion": "takes no address and no payload",
 }

@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -252,7 +253,18 @@ MAY_SHOW = {
     "SupervisorServing.store": "as Offer's",
     "Terms.retry": "a policy",
     "Terms.unrecoverable": "types",
+    "ActRoute.do": "a function",
+    "FigureSeries.span": "a word such as 24h",
+    "PageRoute.nav": "an entry of the menu",
+    "PageRoute.read": "a function",
+    "Place.at": "a time",
+    "Prepared.source": "the name of a queue",
+    "ScheduleEntry.claim": "a number",
     "Tick.store_error": "as Health's",
+    "WaitFacts.declared": "names of tasks",
+    "WaitFacts.full": "names of groups",
+    "WaitFacts.paused": "names of queues",
+    "WaitWord.word": "one of a few words",
     "Value.tree": "ids in lists",
 }
 
@@ -291,7 +303,9 @@ def instances() -> Iterator[object]:
 
     from taskharbor import Client, Harbor, JsonCodec
     from taskharbor.cli.target import Target
+    from taskharbor.dashboard.sessions import Sessions
     from taskharbor.drivers import JobRecord, open_driver
+    from taskharbor.drivers.redis.schedules import _QueueLine
     from taskharbor.drivers.redis.scripts import Script
     from taskharbor.events import JobFailed
     from taskharbor.flow import chain
@@ -300,6 +314,7 @@ def instances() -> Iterator[object]:
     from taskharbor.observe.prometheus import PrometheusObserver
     from taskharbor.omniq import PAUSED
     from taskharbor.omniq.values import Job, JobContext
+    from taskharbor.ops.access import Access
 
     harbor = Harbor(ADDRESS, default_queue="default")
 
@@ -313,6 +328,8 @@ def instances() -> Iterator[object]:
     yield chain(mail.s("canary-to"), mail.s("canary-to"), on_failure=mail.s("canary-to"))
     yield from (harbor.client.handle("j1"), FlowHandle(harbor.client, "f1"), harbor.operation("o1"))
     yield harbor.schedules
+    yield Sessions(monotonic, Access.admin("ada"), token="canary-token-of-a-dashboard-4711")
+    yield _QueueLine("mail", [b"canary-place"], True)
     yield PrometheusObserver(registry=CollectorRegistry())
     yield JobFailed(JobRecord(id="j1", type="x", payload=b"canary"), "w1", ValueError("canary"), 1.0)
     yield Target(dsn=ADDRESS, driver=None, app="tasks:harbor", output=None)

@@ -27,7 +27,7 @@ MAX_IDS = 500  # of one page
 MAX_SHOWN_BYTES = 64 * 1024  # of a payload in a page: more is a download
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Deed:
     """What was asked for: by whom, on what, and the fields of the form."""
 
@@ -46,7 +46,7 @@ class Deed:
         return [value for key, value in self.form if key == name]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Done:
     """How it ended, in one sentence. `location`: the page to go to; `template`: a part of a page to show."""
 

@@ -30,7 +30,7 @@ MAX_NAMED = 3
 SILENT_FOR = timedelta(minutes=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionPoint:
     """One thing that needs an operator. `level`: problem, warning or note; `about`: the page, and what on it."""
 

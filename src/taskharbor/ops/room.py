@@ -27,7 +27,7 @@ T = TypeVar("T")
 LOOK_TIMEOUT_S = 2.0  # for all calls of one page: a person waits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sight:
     """What reading needs: the opened driver, the store's time, and what the application declares."""
 

@@ -19,7 +19,7 @@ class PageMissing(TaskHarborError):
     """There is no such page on this store."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Asked:
     """What the address of a page says. `json`: a script asks, which gets the command line's keys."""
 
@@ -53,7 +53,7 @@ class Asked:
         return None if value is None else moment_of(value, name, now)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shown:
     """A page: the template that draws `view`, and `data` for scripts, with the command line's keys."""
 
