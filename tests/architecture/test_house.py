@@ -292,6 +292,7 @@ MAY_SLEEP = {
     "tests/worker/test_outage.py": "the worker's own backoff is real time; the test polls until it is over",
     "tests/worker/test_heart.py": "the store does not report that a lease was extended; the test polls",
     "tests/simulation": "asyncio.sleep on a loop whose time is virtual",
+    "tests/schedules/test_kills.py": "a store does not report that a slot was fired; it polls, and kills at random",
     "tests/schedules/world.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/servers/proxy.py": "a slow network is one that waits",
     "tests/drivers/test_postgres_network.py": "the server does not report that a connection is gone; the test polls",
