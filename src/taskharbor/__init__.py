@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         JobNotInflight,
         LeaseExpired,
         LeaseMismatch,
+        LifespanFailed,
         RetryLater,
         Snooze,
         StoreMissing,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from taskharbor.model.progress import Progress
     from taskharbor.policy.retry import Exponential, Fixed, Linear
     from taskharbor.tasks.context import JobContext
+    from taskharbor.tasks.injected import Depends, Given
     from taskharbor.tasks.task import Step, Task
     from taskharbor.worker import Worker
 
@@ -62,6 +64,7 @@ __all__ = [
     "Clock",
     "Codec",
     "Count",
+    "Depends",
     "DriverError",
     "DryRun",
     "Exponential",
@@ -70,6 +73,7 @@ __all__ = [
     "FlowInfo",
     "FlowStatus",
     "Flows",
+    "Given",
     "Harbor",
     "InvalidJob",
     "JobCancelled",
@@ -85,6 +89,7 @@ __all__ = [
     "JsonCodec",
     "LeaseExpired",
     "LeaseMismatch",
+    "LifespanFailed",
     "Linear",
     "Operation",
     "OperationProgress",
@@ -129,6 +134,7 @@ _HOMES = {
     "taskharbor.model.progress": ("Progress",),
     "taskharbor.policy.retry": ("Exponential", "Fixed", "Linear"),
     "taskharbor.tasks.context": ("JobContext",),
+    "taskharbor.tasks.injected": ("Depends", "Given"),
     "taskharbor.tasks.task": ("Step", "Task"),
     "taskharbor.worker": ("Worker",),
 }

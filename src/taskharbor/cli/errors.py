@@ -132,12 +132,13 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
         FeatureMissing,
         InvalidJob,
         JobNotFound,
+        LifespanFailed,
         WrongState,
     )
 
     if isinstance(error, InvalidJob):
         return str(error), EXIT_USAGE
-    if isinstance(error, JobNotFound | WrongState | FeatureMissing):
+    if isinstance(error, JobNotFound | WrongState | FeatureMissing | LifespanFailed):
         return str(error), EXIT_REFUSED
     if isinstance(error, BackendUnavailable | DriverError):
         return str(error), EXIT_STORE

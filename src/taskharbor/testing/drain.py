@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import warnings
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 from taskharbor.drivers.contract import Driver
@@ -15,6 +15,7 @@ from taskharbor.model.errors import BlockingCall
 from taskharbor.model.events import Event, JobStarted, Observer
 from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE, JobRecord
 from taskharbor.tasks.flow_metadata import BIND_KEY
+from taskharbor.tasks.lifespan import Lifespan
 from taskharbor.tasks.task import Task
 
 T = TypeVar("T")
@@ -54,17 +55,20 @@ async def adrain(harbor: Drainable) -> int:
             started += 1
             ran.add(event.job.queue)
 
-    while True:
-        before = started
-        async with _opened(harbor) as driver:
-            found = await driver.queues()
-        if found:
-            queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
-            observers = (*getattr(harbor, "observers", ()), count)
-            worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers)
-            await worker.arun(until_empty=True)
-        if started == before:
-            break
+    async with AsyncExitStack() as lifespans:
+        resources: dict[str, Any] = {}
+        while True:
+            before = started
+            async with _opened(harbor) as driver:
+                found = await driver.queues()
+            if found:
+                queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
+                observers = (*getattr(harbor, "observers", ()), count)
+                resources = resources or await _resources(harbor, lifespans)
+                worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers, **resources)
+                await worker.arun(until_empty=True)
+            if started == before:
+                break
     strange = sorted(ran - set(getattr(harbor, "declared_queues", ran)))
     if strange:
         warnings.warn(
@@ -73,6 +77,15 @@ async def adrain(harbor: Drainable) -> int:
             stacklevel=2,
         )
     return started
+
+
+async def _resources(harbor: Drainable, lifespans: AsyncExitStack) -> dict[str, Any]:
+    """The harbor's lifespan, entered once for all workers of a drain."""
+    lifespan: Lifespan | None = getattr(harbor, "lifespan", None)
+    if lifespan is None:
+        return {}
+    given = await lifespans.enter_async_context(lifespan())
+    return {"lifespan": lambda: nullcontext(given)}
 
 
 def drain(harbor: Drainable) -> int:

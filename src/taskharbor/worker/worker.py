@@ -26,13 +26,18 @@ from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy, check_policy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
+from taskharbor.tasks.lifespan import Lifespan, check_lifespan
+from taskharbor.tasks.overrides import Overrides
 from taskharbor.worker.fork_signals import own_signals
 from taskharbor.worker.health import Health
+from taskharbor.worker.injector import Injector
+from taskharbor.worker.invocation import Surroundings
+from taskharbor.worker.lifespan import RunningLifespan
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
-from taskharbor.worker.stop_budget import cancelled, close, end_others
+from taskharbor.worker.stop_budget import StopBudget, cancelled, close, end_others
 from taskharbor.worker.stop_signals import SIGNALS, StopSignals
 
 if TYPE_CHECKING:
@@ -72,7 +77,12 @@ class Worker:
         name: str | None = None,
         handlers: HandlerRegistry | None = None,
         heart: str = "thread",
+        lifespan: Lifespan | None = None,
+        overrides: Overrides | None = None,
+        child_processes: bool = True,
     ) -> None:
+        """`lifespan`: opens what handlers share, once for each run. `child_processes=False`: a handler with
+        `process=True` runs in this process."""
         check_policy(retry, "retry")
         self._settings = settings(
             queues=queues,
@@ -93,6 +103,9 @@ class Worker:
         self._codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self._clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self._handlers = handlers if handlers is not None else HandlerRegistry()
+        self._lifespan = check_lifespan(lifespan)
+        self._overrides = overrides if overrides is not None else Overrides()
+        self._child_processes = child_processes
         self._outage = Outage(self._settings.name, self._clock, self._observers)
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -182,7 +195,7 @@ class Worker:
         thrown_away = False
         try:
             if await self._open(driver):
-                await self._serve(driver, until_empty)
+                await self._serve_within_lifespan(driver, until_empty)
         except GeneratorExit:  # this coroutine is discarded with its loop: nothing can be awaited any more
             thrown_away = True
             raise
@@ -271,13 +284,43 @@ class Worker:
         self._outage.answered("open")
         return True
 
-    async def _serve(self, driver: Driver, until_empty: bool) -> None:
+    async def _serve_within_lifespan(self, driver: Driver, until_empty: bool) -> None:
+        lifespan = self._overrides.of(self._lifespan) if self._lifespan is not None else None
+        running = None if lifespan is None else RunningLifespan(lifespan, self._stop.set)
+        if running is None or await running.enter(self._stop, self._hurry):
+            await self._serve(driver, until_empty, running)
+
+    async def _serve(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> None:
+        try:
+            services = await self._start(driver, until_empty, lifespan)
+        except GeneratorExit:
+            raise  # this coroutine is discarded with its loop: nothing can be awaited any more
+        except BaseException:
+            if lifespan is not None:
+                await lifespan.leave(StopBudget(self._hurry))
+            raise
+        self._state = "running"
+        try:
+            await services.until(self._stop, self._retire)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._hurry.set()
+            await self._end(services, lifespan)
+            raise
+        await self._end(services, lifespan)
+
+    async def _start(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> Services:
+        injector = Injector(self._overrides)
+        if lifespan is not None:
+            injector = Injector(self._overrides, lifespan.function, lifespan.given)
+        injector.check(self._handlers)
         services = self._services = Services(
             settings=self._settings,
             driver=driver,
             handlers=self._handlers,
-            middleware=self._middleware,
-            call_middleware=self._call_middleware,
+            around=Surroundings(self._middleware, self._call_middleware, injector, self._child_processes),
             retry=self._retry,
             codec=self._codec,
             clock=self._clock,
@@ -287,23 +330,21 @@ class Worker:
             channel=self.channel,
         )
         await services.start()
-        self._state = "running"
-        try:
-            await services.until(self._stop, self._retire)
-        except GeneratorExit:
-            raise  # this coroutine is discarded with its loop: nothing can be awaited any more
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                self._hurry.set()
-            await self._end(services)
-            raise
-        await self._end(services)
+        return services
 
-    async def _end(self, services: Services) -> None:
+    async def _end(self, services: Services, lifespan: RunningLifespan | None) -> None:
         self._state = "stopping"
-        await uninterrupted(asyncio.create_task(services.stop(self._hurry)), self._hurry)
+        await uninterrupted(asyncio.create_task(self._stop_all(services, lifespan)), self._hurry)
         if self.channel is not None:
             self.channel.leave()
+
+    async def _stop_all(self, services: Services, lifespan: RunningLifespan | None) -> None:
+        budget = StopBudget(self._hurry)
+        try:
+            await services.stop(self._hurry, budget)
+        finally:
+            if lifespan is not None:
+                await lifespan.leave(budget)
 
     def _call(self, function: Callable[[], None]) -> None:
         if self._loop is None:
