@@ -95,6 +95,16 @@ $(STAMP): $(PACKAGE)
 demo: $(PACKAGE) ## run the small example and see what happens to each job
 	@$(BIN)/python examples/demo.py
 
+.PHONY: dashboard
+dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow
+	$(call quietly,$(PIP) -e '.[dashboard]')
+	@$(BIN)/taskharbor demo --dashboard
+
+.PHONY: pictures
+pictures: $(STAMP) ## take the screenshots that the documents show, from a seeded store in a real browser
+	@tests/servers/provision chromium
+	@$(BIN)/python -m tests.browser.pictures
+
 .PHONY: check
 check: $(STAMP) ## lint, formatting, types, import rules
 	@echo "check: ruff"
@@ -142,8 +152,9 @@ mutants: $(STAMP) ## break each driver on purpose and see the suite notice, ever
 	@TASKHARBOR_LANE=chaos $(PYTEST) --lane=mutants --lane=mutants-sqlite --lane=mutants-postgres --lane=mutants-redis
 
 .PHONY: docs
-docs: $(STAMP) ## write docs/cli.md from the commands; test the documents: what they show is run
+docs: $(STAMP) ## write docs/cli.md and the table of docs/schedules.md; test the documents: what they show is run
 	@$(BIN)/python -m tests.docs.cli_page
+	@$(BIN)/python -m tests.docs.slots_table
 	@$(PYTEST) tests/docs
 
 .PHONY: chaos

@@ -88,6 +88,7 @@ async def main() -> None:
             print(f"  {line}")
         print(f"  what the caller sees: {await handle.astatus()}, {end}")
     print("\nThe code is examples/demo.py. Go on with README.md and docs/semantics.md.")
+    print("A living system in your browser: make dashboard")
     await harbor.aclose()
     folder.cleanup()
 

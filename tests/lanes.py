@@ -30,7 +30,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
 RUNS = ("test", "quick", "matrix", "chaos", "soak")
-SERVERS = ("postgres", "pgbouncer", "redis")  # what tests/servers/provision installs
+SERVERS = ("postgres", "pgbouncer", "redis", "chromium")  # what tests/servers/provision installs
 PARTS = 60  # a number that many numbers of parts divide
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 UNLISTED = "add it there, or correct the marker"
@@ -38,6 +38,7 @@ UNLISTED = "add it there, or correct the marker"
 # The longest matching prefix decides; a marker overrides.
 DIRECTORIES = {
     "tests/unit": "unit",
+    "tests/slots": "slots",
     "tests/typing": "typing",
     "tests/docs": "docs",
     "tests/architecture": "architecture",
@@ -48,7 +49,10 @@ DIRECTORIES = {
     "tests/resources": "resources",
     "tests/bulk": "bulk",
     "tests/ops": "bulk",
+    "tests/schedules": "schedules",
     "tests/cli": "cli",
+    "tests/dashboard": "dashboard",
+    "tests/browser": "browser",
     "tests/simulation": "simulation",
     "tests/flow": "flow",
     "tests/omniq": "omniq",

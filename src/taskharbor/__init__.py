@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from taskharbor.client.jobs import Count, Jobs
     from taskharbor.client.operation import DryRun, Operation, OperationProgress
     from taskharbor.client.queue_info import QueueInfo
+    from taskharbor.client.schedule_info import ScheduleInfo
+    from taskharbor.client.schedules import Schedules
     from taskharbor.client.summary import Summary, SummaryRow
     from taskharbor.harbor import Harbor
     from taskharbor.model.attempts import Attempt, AttemptKind
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         LeaseMismatch,
         LifespanFailed,
         RetryLater,
+        ScheduleNotFound,
         Snooze,
         StoreMissing,
         TaskHarborError,
@@ -97,6 +100,9 @@ __all__ = [
     "Progress",
     "QueueInfo",
     "RetryLater",
+    "ScheduleInfo",
+    "ScheduleNotFound",
+    "Schedules",
     "Snooze",
     "State",
     "Step",
@@ -124,6 +130,8 @@ _HOMES = {
     "taskharbor.client.jobs": ("Count", "Jobs"),
     "taskharbor.client.operation": ("DryRun", "Operation", "OperationProgress"),
     "taskharbor.client.queue_info": ("QueueInfo",),
+    "taskharbor.client.schedule_info": ("ScheduleInfo",),
+    "taskharbor.client.schedules": ("Schedules",),
     "taskharbor.client.summary": ("Summary", "SummaryRow"),
     "taskharbor.harbor": ("Harbor",),
     "taskharbor.model.attempts": ("Attempt", "AttemptKind"),

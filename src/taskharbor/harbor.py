@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 from taskharbor.client.budget import CALL_TIMEOUT
 from taskharbor.client.client import Client
@@ -30,6 +31,7 @@ from taskharbor.tasks.migration_hints import OF_HARBORS, missing
 from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step
+from taskharbor.tasks.workflow import Workflow
 
 if TYPE_CHECKING:
     from taskharbor.client.access import StoreAccess
@@ -166,6 +168,59 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
             if handler.injection is not None:
                 known += [node.function for node in handler.injection.nodes]
         return self._overrides.replaced(replacements, known)
+
+    def schedule(
+        self,
+        name: str,
+        step: Step[Any] | Workflow,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        start_at: datetime | date | None = None,
+        end_at: datetime | date | None = None,
+        jitter: Duration = 0,
+        catch_up: Literal["latest", "none", "all"] = "latest",
+        overlap: Literal["skip", "allow"] = "skip",
+    ) -> None:
+        """Declare that a step, or a workflow, runs again and again: by a cron expression, or at an interval.
+
+        Reads no store: the declaration is stored when a worker of this code starts, and its workers fire it. A date
+        stands for its midnight in `tz`; `end_at` is exclusive; `jitter`: up to how much later than its slot a job runs.
+
+        `catch_up`: what becomes of slots that passed while no worker ran: a job for the newest of them; for each; or
+        none that is more than a minute late. `overlap="skip"`: no job while that of an earlier slot has not ended.
+
+        >>> harbor = Harbor("memory://")
+        >>> @harbor.task(name="report")
+        ... def report(region: str) -> None: ...
+        >>> harbor.schedule("nightly-eu", report.s(region="eu"), cron="30 2 * * *", tz="Europe/Zurich")
+        >>> harbor.schedule("hourly-eu", report.s(region="eu"), every=3600, jitter=60, overlap="allow")
+        >>> harbor.declared_schedules
+        ('hourly-eu', 'nightly-eu')
+        """
+        from taskharbor.client.scheduled_step import declared
+        from taskharbor.schedules.rule import checked_rule
+
+        rule = checked_rule(
+            cron=cron,
+            every=every,
+            tz=tz,
+            start_at=start_at,
+            end_at=end_at,
+            jitter=jitter,
+            catch_up=catch_up,
+            overlap=overlap,
+        )
+        given = declared(self.client, name, step, rule)
+        known = self.handlers.schedules.setdefault(name, given)
+        if known.hash != given.hash:
+            raise ValueError(f"two schedules named {name!r}, which differ; give one another name")
+
+    @property
+    def declared_schedules(self) -> tuple[str, ...]:
+        """The names of the schedules that `schedule` declared, in order."""
+        return tuple(sorted(self.handlers.schedules))
 
     def enqueue_many(self, steps: Iterable[Step[Any]], *, call_timeout: Duration | None = None) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""

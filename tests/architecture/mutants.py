@@ -17,7 +17,13 @@ from taskharbor.drivers import memory
 
 SOURCE = Path(memory.__file__).parent
 PACKAGE = memory.__name__
-SHARED = ("planning", "refusals", "listing", "notes")  # logic that all drivers share, copied into the package
+SHARED = (
+    "planning",
+    "refusals",
+    "listing",
+    "notes",
+    "schedule_verbs",
+)  # logic that all drivers share, copied into the package
 
 
 class Edit(NamedTuple):

@@ -186,6 +186,7 @@ MAY_READ = {
     "src/taskharbor/drivers/sqlite/wal.py": "how long a sync took: which thread does the next one",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: which thread does the next one",
     "src/taskharbor/observe/line_handler.py": "how long a process has held the log's lock: when to write without it",
+    "src/taskharbor/ops/doctor.py": "compares the clock of the store with that of the machine, and times one call",
     "src/taskharbor/worker/child_main.py": "a child process does not have its worker's clock; it stamps new jobs only",
 }
 
@@ -250,6 +251,12 @@ def test_importing_the_package_loads_msgspec_and_nothing_else_of_third_parties()
     assert not {name for name in everything if name.startswith(("taskharbor.worker", "taskharbor.testing"))}
 
 
+def test_importing_slots_loads_no_parser_and_no_time_zones():
+    program = "import json, sys\nimport taskharbor.policy.slots\nprint(json.dumps(sorted(sys.modules)))"
+    (everything,) = fresh(program)
+    assert {"cronsim", "zoneinfo", "calendar", "difflib"}.isdisjoint(everything)
+
+
 def test_importing_a_worker_loads_nothing_that_only_child_processes_or_failures_need():
     (everything,) = fresh("import json, sys\nfrom taskharbor import Worker\nprint(json.dumps(sorted(sys.modules)))")
     assert {"multiprocessing", "taskharbor.worker.child_processes", "difflib", "sysconfig"}.isdisjoint(everything)
@@ -285,6 +292,7 @@ MAY_SLEEP = {
     "tests/worker/test_outage.py": "the worker's own backoff is real time; the test polls until it is over",
     "tests/worker/test_heart.py": "the store does not report that a lease was extended; the test polls",
     "tests/simulation": "asyncio.sleep on a loop whose time is virtual",
+    "tests/schedules/world.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/servers/proxy.py": "a slow network is one that waits",
     "tests/drivers/test_postgres_network.py": "the server does not report that a connection is gone; the test polls",
     "tests/flow/random_kill_worker.py": "a handler that is killed has to be at something",

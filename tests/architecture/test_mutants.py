@@ -13,11 +13,12 @@ from taskharbor.conformance import run
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import Cancelled, Retry, replace
 from taskharbor.drivers.memory import MemoryDriver, admin
-from tests.architecture import feature_mutants
+from tests.architecture import feature_mutants, schedule_mutants
 from tests.architecture.mutants import OTHERS, REQUIRED, Mutant, copied
 from tests.drivers.memory_damage import damage, damage_field
 
 RUNS = 60
+FEATURES = (*feature_mutants.ALL, *schedule_mutants.ALL)
 
 
 def named(mutant: Mutant) -> str:
@@ -54,9 +55,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch):
 
 
 @pytest.mark.rotates(3)
-@pytest.mark.parametrize(
-    ("theme", "mutant"), feature_mutants.ALL, ids=[each.mutant.name for each in feature_mutants.ALL]
-)
+@pytest.mark.parametrize(("theme", "mutant"), FEATURES, ids=[each.mutant.name for each in FEATURES])
 def test_the_cases_of_a_feature_notice(theme, mutant, tmp_path, monkeypatch):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)
     with copied(mutant, tmp_path) as package:
@@ -72,7 +71,7 @@ def test_the_machine_notices(mutant, tmp_path):
 
 
 @pytest.mark.rotates(3)
-@pytest.mark.parametrize("mutant", feature_mutants.FOR_THE_MACHINE, ids=named)
+@pytest.mark.parametrize("mutant", [*feature_mutants.FOR_THE_MACHINE, *schedule_mutants.FOR_THE_MACHINE], ids=named)
 def test_the_machine_notices_in_a_feature(mutant, tmp_path):
     with copied(mutant, tmp_path) as package:
         assert not survives_the_machine(package.MemoryDriver, 200), f"survived: {mutant.name}"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.cli.explain import Situation, reasons
 from taskharbor.cli.lazy import load
 from taskharbor.drivers import Driver, JobInfo, JobRecord, State, WorkerInfo
+from taskharbor.ops.explain import Situation, reasons
 from tests.cli.shell import Answer, kill, reserve, store, taskharbor, within
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -20,7 +20,7 @@ def explain(dsn: str, id: str = "j1") -> tuple[list[str], str]:
     """The codes, and the text that a person reads."""
     answer = taskharbor("explain", "--dsn", dsn, id, "--output", "json")
     assert answer.code == 0, answer.err
-    assert list(answer.json) == ["id", "type", "queue", "state", "reasons"]
+    assert list(answer.json) == ["id", "type", "queue", "state", "schedule", "slot", "reasons"]
     return [reason["code"] for reason in answer.json["reasons"]], taskharbor("explain", "--dsn", dsn, id).out
 
 
@@ -175,7 +175,7 @@ def test_every_code_is_listed_in_the_help():
     source = load("explain").help or ""
     told = set(re.findall(r"[a-z_]+", source[source.index("one of") :].partition(".")[0])) - {"one", "of"}
     found = set()
-    import taskharbor.cli.explain as module
+    import taskharbor.ops.explain as module
 
     with open(module.__file__, encoding="utf-8") as file:
         found = set(re.findall(r'Reason\(\s*"(\w+)"', file.read()))

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from taskharbor.cli.lazy import load
-from taskharbor.cli.redaction import HIDDEN, Redaction
 from taskharbor.drivers import JobRecord
 from taskharbor.model.job import replace
+from taskharbor.ops.redaction import HIDDEN, Redaction
 from taskharbor.policy.mask import MASK
 from tests.cli.shell import Answer, kill, reserve, store, taskharbor, within
 

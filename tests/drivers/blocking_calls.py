@@ -8,7 +8,17 @@ from typing import Any, TypeVar
 import pytest
 
 from taskharbor.client.access import run_on_this_thread
-from taskharbor.drivers import AuditPage, JobNotFound, JobRecord, Seen, StoredAudit, WrongState
+from taskharbor.drivers import (
+    AuditPage,
+    JobNotFound,
+    JobRecord,
+    ScheduleChange,
+    SchedulePage,
+    Seen,
+    StoredAudit,
+    StoredSchedule,
+    WrongState,
+)
 from taskharbor.drivers.contract import BlockingCalls
 
 T = TypeVar("T")
@@ -62,3 +72,14 @@ def make_the_calls_of_features(calls: BlockingCalls) -> None:
     run(calls, lambda driver: driver.put_audit([entry], NOW))
     assert run(calls, lambda driver: driver.audit(by="ada")) == AuditPage((entry,))
     assert run(calls, lambda driver: driver.audit(by="\ud800")) == AuditPage(())
+    if hasattr(calls.until(LATER), "change_schedules"):
+        make_the_calls_of_schedules(calls)
+
+
+def make_the_calls_of_schedules(calls: BlockingCalls) -> None:
+    row = StoredSchedule(name="s", queue="q", revision="1", next_at=NOW, body=b"1")
+    changes = [ScheduleChange(name="s", expect=None, to=row, jobs=(job("of a schedule"),))]
+    assert run(calls, lambda driver: driver.change_schedules(changes, NOW)) == [True]
+    assert run(calls, lambda driver: driver.inspect("of a schedule", NOW)).state.value == "ready"
+    assert run(calls, lambda driver: driver.schedules(names=["s", "\ud800"])) == SchedulePage((row,))
+    assert run(calls, lambda driver: driver.schedules(queue="\ud800")) == SchedulePage(())

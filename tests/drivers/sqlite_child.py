@@ -7,14 +7,16 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from taskharbor import Client, JobRequest, Worker
-from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord
+from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord, ScheduleChange, StoredSchedule
 from taskharbor.drivers.sqlite import SqliteDriver, schema
 from taskharbor.model.ids import new_id
-from taskharbor.model.times import from_ms
+from taskharbor.model.times import from_ms, to_ms
+from tests.drivers.blocking_calls import run
 from tests.drivers.crash_child import run_with_journal, say
 
 LEASE = timedelta(seconds=1)
@@ -205,6 +207,68 @@ async def work(path: str, journal: str) -> None:
     await run_with_journal(worker, journal)
 
 
+async def fire_slots(path: str) -> None:
+    """Fire every slot of every schedule up to the second that is read from standard input, beside others; says each
+    that it stored."""
+    store = driver(path)
+    await store.open()
+    say("ready")
+    end = from_ms(int(sys.stdin.readline()) * 1000)
+    while due := (await store.due_schedules(["default"], end)).items:
+        changes = [fired(row) for row in due]
+        for change, done in zip(changes, await store.change_schedules(changes, end), strict=True):
+            if done:
+                say(change.jobs[0].payload.decode())
+    await store.close()
+
+
+def fired(row: StoredSchedule) -> ScheduleChange:
+    """A schedule moves on by a second, and stores the job of its slot, under an id of its own: a slot that is fired
+    twice has two jobs."""
+    assert row.next_at is not None
+    job = JobRecord(id=new_id(0), type="t", payload=f"{row.name} {to_ms(row.next_at) // 1000}".encode())
+    to = StoredSchedule(
+        name=row.name, queue=row.queue, revision=new_id(0), next_at=row.next_at + timedelta(seconds=1), body=row.body
+    )
+    return ScheduleChange(name=row.name, expect=row.revision, to=to, jobs=(job,))
+
+
+async def die_while_firing(path: str) -> None:
+    """Fork a process that is killed at the first statement of a change, one for the second, and so on until one
+    lives to its end. Says how each of them ended, and waits for a line before the next."""
+    for statement in count(1):
+        status = _end_of_firing(path, statement)
+        say(str(status))
+        sys.stdin.readline()
+        if status != -signal.SIGKILL:
+            return
+
+
+def _end_of_firing(path: str, statement: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        _fire_and_die(path, statement)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _fire_and_die(path: str, statement: int) -> None:
+    calls = driver(path).blocking()
+    run(calls, lambda driver: driver.open())
+    (row,) = run(calls, lambda driver: driver.schedules()).items
+    assert calls._database is not None
+    left = statement
+
+    def told(text: str) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    calls._database.writer.file.get().set_trace_callback(told)
+    done = run(calls, lambda driver: driver.change_schedules([fired(row)], now()))
+    os._exit(0 if done == [True] else 1)
+
+
 def _job(ballast: bytes = b"") -> Any:
     return JobRecord(id=new_id(int(time.time() * 1000)), type="t", payload=b"{}" + b" " * len(ballast))
 
@@ -224,6 +288,8 @@ ROLES = {
         die_with_the_lock,
         fill_the_disk,
         work,
+        fire_slots,
+        die_while_firing,
     )
 }
 

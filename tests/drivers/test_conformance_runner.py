@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.conformance import DriverCases, DriverMachine, StoreNotEmpty, Verdict, all_cases, run
 from taskharbor.conformance.machine import check_machine
-from taskharbor.drivers import JobRecord, Reserved, replace
+from taskharbor.drivers import JobRecord, Reserved, ScheduleChange, SchedulePage, StoredSchedule, replace
 from taskharbor.drivers.memory import MemoryDriver
 from tests.drivers.memory_damage import damage, damage_field
 
@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def store_in_use() -> MemoryDriver:
-    """A store with an application's ready, done, dead and cancelled jobs."""
+    """A store with an application's ready, done, dead and cancelled jobs, and with a schedule."""
     driver = MemoryDriver("memory://")
 
     async def fill() -> None:
@@ -30,13 +30,16 @@ def store_in_use() -> MemoryDriver:
         await driver.ack(done.lease, NOW)
         await driver.fail(dead.lease, NOW, "dead", attempts=1)
         await driver.cancel(["mine2"], NOW)
+        row = StoredSchedule(name="mine", queue="default", revision="1", next_at=NOW, body=b"mine")
+        await driver.change_schedules([ScheduleChange(name="mine", expect=None, to=row)], NOW)
 
     asyncio.run(fill())
     return driver
 
 
 def everything(driver: MemoryDriver) -> object:
-    return asyncio.run(driver.list(now=NOW, limit=10_000)), asyncio.run(driver.queues())
+    calls = driver.list(now=NOW, limit=10_000), driver.queues(), driver.schedules(limit=1_000)
+    return [asyncio.run(call) for call in calls]
 
 
 def test_a_store_in_use_is_refused():
@@ -60,6 +63,7 @@ def test_an_empty_store_is_empty_afterwards():
     driver = MemoryDriver("memory://")
     assert run(lambda: driver, damage=damage).ok
     assert asyncio.run(driver.queues()) == []
+    assert asyncio.run(driver.schedules()) == SchedulePage(())
 
 
 def test_the_report_names_the_case_and_the_sentence():

@@ -32,6 +32,8 @@ FENCE = 'and y.token = i.token collate "C" and y.state in (@leased@, @expired@) 
 LINE = "order by j.priority desc, j.due, j.seq"
 LINES = "reserve_queue take_ungrouped"
 LEFT = "row(p_queue, p_grp, -1, 0)"
+CHANGE = "change_schedules"
+SCHEDULES, PAGES = ("schedules",), ("schedule_pages",)
 MUTANTS = (
     Mutant("token check dropped", SETTLES, FENCE, FENCE.replace('y.token = i.token collate "C" and ', ""), ("fence",)),
     Mutant("settled after expiry", SETTLES, FENCE, FENCE.replace(" and y.wake > p_now", ""), ("lease",)),
@@ -291,6 +293,104 @@ MUTANTS = (
     Mutant("entries of everyone", "list_audit", "if p_by is null or a.done_by = p_by then", "if true then", ("audit",)),
     Mutant("a full page of the audit is the last", "list_audit", "if has_more or", "if", ("audit",)),
     Mutant("a cut page of the audit is the last", "list_audit", "has_more or looked = p_most", "has_more", ("audit",)),
+    Mutant("a schedule of any revision is changed", CHANGE, "is distinct from one.expect", "<> ''", SCHEDULES),
+    Mutant("a change that was made is refused", CHANGE, " or current_revision = one.revision then", " then", SCHEDULES),
+    Mutant(
+        "what is gone cannot be deleted",
+        CHANGE,
+        "(current_revision is null and one.revision is null) or ",
+        "",
+        SCHEDULES,
+    ),
+    Mutant("changes from last to first", CHANGE, "order by g.o", "order by g.o desc", SCHEDULES),
+    Mutant(
+        "a schedule keeps its moment",
+        CHANGE,
+        "next_at = one.next_at,",
+        "next_at = coalesce(s.next_at, one.next_at),",
+        SCHEDULES,
+    ),
+    Mutant(
+        "a schedule never moves",
+        CHANGE,
+        "coalesce(one.queue, '')",
+        "coalesce(nullif(s.queue, ''), one.queue, '')",
+        SCHEDULES,
+    ),
+    Mutant(
+        "a body is kept",
+        CHANGE,
+        "coalesce(one.body, '')",
+        "coalesce(nullif(encode(s.body, 'base64'), ''), one.body, '')",
+        SCHEDULES,
+    ),
+    Mutant(
+        "a schedule that is there is not locked",
+        "lock_schedules",
+        "do update set revision = s.revision where false",
+        "do nothing",
+        ("races",),
+    ),
+    Mutant("schedules fire without a job", CHANGE, "if p_jobs is not null and", "if false and", ("schedule_jobs",)),
+    Mutant(
+        "a refused change stores its jobs",
+        "store_scheduled",
+        "where c.n - 1 = any(p_changed)",
+        "where true",
+        ("schedule_jobs",),
+    ),
+    Mutant(
+        "only the first job of a change",
+        "store_scheduled",
+        "where c.n - 1 = any(p_changed)",
+        "where c.n - 1 = any(p_changed) and j.n = 1",
+        ("schedule_jobs",),
+    ),
+    Mutant(
+        "the last change says what a job is",
+        "store_scheduled",
+        "order by j.job ->> 'id', c.n, j.n",
+        "order by j.job ->> 'id', c.n desc, j.n desc",
+        ("schedule_jobs",),
+    ),
+    Mutant("due only after its moment", "due_schedules", "s.next_at <= p_now", "s.next_at < p_now", PAGES),
+    Mutant("what is due comes next", "due_schedules", "s.next_at > p_now", "s.next_at >= p_now", PAGES),
+    Mutant("the last queue comes next", "due_schedules", "min(x.next_at)", "max(x.next_at)", PAGES),
+    Mutant("the last due one again", "due_schedules", "name || '') > (p_at", "name || '') >= (p_at", PAGES),
+    Mutant(
+        "a page of due ones skips a moment",
+        "due_schedules",
+        "(s.next_at, s.name || '') > (p_at, p_name)",
+        "s.next_at > p_at",
+        PAGES,
+    ),
+    Mutant(
+        "due ones in the order of moments alone",
+        "due_schedules",
+        "order by x.next_at, x.name",
+        "order by x.next_at, x.name desc",
+        PAGES,
+    ),
+    Mutant(
+        "due ones queue by queue",
+        "due_schedules",
+        "order by x.next_at, x.name",
+        "order by x.queue, x.next_at, x.name",
+        PAGES,
+    ),
+    Mutant("due ones of any queue", "due_schedules", "where s.queue = q.one and (s", "where (s", PAGES),
+    Mutant("the last schedule again", "list_schedules", "where s.name > p_after", "where s.name >= p_after", PAGES),
+    Mutant("the last of a queue again", "list_schedules", "s.name || '' > p_after", "s.name || '' >= p_after", PAGES),
+    Mutant("schedules of any queue", "list_schedules", "s.queue = p_queue and s.name", "s.name", PAGES),
+    Mutant("names in any queue", "list_schedules", "(p_queue is null or s.queue = p_queue)", "true", PAGES),
+    Mutant("names from the first one on", "list_schedules", "and s.name > p_after\n", "\n", PAGES),
+    Mutant(
+        "schedules from the last name on",
+        "list_schedules",
+        "order by s.name limit",
+        "order by s.name desc limit",
+        PAGES,
+    ),
     Mutant("old figures stay", "add_figures", "where x.minute < p_oldest", "where false", ("figures",)),
 )
 

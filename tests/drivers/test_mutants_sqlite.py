@@ -248,6 +248,127 @@ MUTANTS = (
         ("audit",),
         (("listing.py", "    return found, after\n", "    return found, None\n"),),
     ),
+    # Schedules
+    Mutant(
+        "any revision is changed",
+        ("schedules",),
+        (("schedules.py", "if stored != change.expect and not is_gone:", "if False:"),),
+        machine=True,
+    ),
+    Mutant(
+        "a repeated change is refused",
+        ("schedules",),
+        (("schedules.py", "if to is not None and stored == to.revision:", "if False:"),),
+    ),
+    Mutant("a deletion is not repeated", ("schedules",), (("schedules.py", " and not is_gone:", ":"),)),
+    Mutant("a schedule keeps its queue", ("schedules",), (("sql/put_schedule.sql", "queue = excluded.queue, ", ""),)),
+    Mutant(
+        "a schedule keeps its revision",
+        ("schedules",),
+        (("sql/put_schedule.sql", "revision = excluded.revision, ", ""),),
+    ),
+    Mutant(
+        "a schedule keeps its moment", ("schedules",), (("sql/put_schedule.sql", "next_at = excluded.next_at, ", ""),)
+    ),
+    Mutant("a schedule keeps its body", ("schedules",), (("sql/put_schedule.sql", ", body = excluded.body", ""),)),
+    Mutant(
+        "jobs are stored before the comparison",
+        ("schedule_jobs",),
+        (
+            (
+                "schedules.py",
+                "    stored = _revision(session, name)\n",
+                "    stored = _revision(session, name)\n    enqueue(session, change.jobs, now, max_payload)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a change stores no job",
+        ("schedule_jobs",),
+        (("schedules.py", "    enqueue(session, change.jobs, now, max_payload)\n", ""),),
+        machine=True,
+    ),
+    Mutant(
+        "a change is not checked",
+        ("schedule_jobs",),
+        (("schedules.py", "    check_schedule_changes(changes, max_payload)\n", ""),),
+    ),
+    Mutant(
+        "due after its moment",
+        ("schedule_pages",),
+        (("sql/due_places.sql", "next_at <= :now", "next_at < :now"),),
+    ),
+    Mutant(
+        "due in any queue",
+        ("schedule_pages",),
+        (("sql/due_places.sql", "queue = :queue", "(queue = :queue OR 1)"),),
+    ),
+    Mutant(
+        "the last due schedule again",
+        ("schedule_pages",),
+        (("schedules.py", "wanted.after[1].encode())", "wanted.after[1].encode()[:-1])"),),
+    ),
+    Mutant(
+        "due schedules with a longer name are passed",
+        ("schedule_pages",),
+        (("schedules.py", "wanted.after[1].encode())", "wanted.after[1].encode() + bytes([255]))"),),
+    ),
+    Mutant(
+        "the rest of a moment is left out",
+        ("schedule_pages",),
+        (("sql/due_places.sql", "(next_at, name) > (:at, :name)", "next_at > :at AND :name = :name"),),
+    ),
+    Mutant("due by name", ("schedule_pages",), (("sql/due_places.sql", "ORDER BY next_at, name", "ORDER BY name"),)),
+    Mutant(
+        "queues are not merged",
+        ("schedule_pages",),
+        (
+            ("schedules.py", "in merge(*lines)", "in chain(*lines)"),
+            ("schedules.py", "import islice", "import chain, islice"),
+        ),
+    ),
+    Mutant(
+        "a look ends after its first places",
+        ("schedule_pages",),
+        (("schedules.py", "if len(rows) < PLACES_PER_LOOK:", "if True:"),),
+    ),
+    Mutant(
+        "the next schedule is due already",
+        ("schedule_pages",),
+        (("sql/due_queues.sql", "next_at > :now AND next_at <= :last", "next_at >= :now AND next_at <= :last"),),
+    ),
+    Mutant(
+        "the last schedule is the next",
+        ("schedule_pages",),
+        (("sql/due_queues.sql", "ORDER BY next_at LIMIT 1", "ORDER BY next_at DESC LIMIT 1"),),
+    ),
+    Mutant("the next of the last queue", ("schedule_pages",), (("schedules.py", "min(moments)", "max(moments)"),)),
+    Mutant(
+        "only the first page says what is next",
+        ("schedule_pages",),
+        (("schedules.py", "if moments else None", "if moments and wanted.after is None else None"),),
+    ),
+    Mutant("the last schedule again", ("schedule_pages",), (("sql/schedules.sql", "name > :after", "name >= :after"),)),
+    Mutant(
+        "the last schedule of a queue again",
+        ("schedule_pages",),
+        (("sql/schedules_of_queue.sql", "name > :after", "name >= :after"),),
+    ),
+    Mutant(
+        "names are of any queue",
+        ("schedule_pages",),
+        (("schedules.py", " and wanted.queue in (None, schedule.queue):", ":"),),
+    ),
+    Mutant(
+        "names begin anew on each page",
+        ("schedule_pages",),
+        (("schedules.py", "names[bisect_right(names, wanted.after) :]", "names"),),
+    ),
+    Mutant(
+        "a full page of schedules is the last",
+        ("schedule_pages",),
+        (("schedules.py", "islice(rows, wanted.limit + 1)", "islice(rows, wanted.limit)"),),
+    ),
     # Amendments
     Mutant(
         "an old version is amended",

@@ -12,7 +12,15 @@ import psycopg
 import pytest
 
 from taskharbor.client.access import run_on_this_thread
-from taskharbor.drivers import BackendUnavailable, JobRecord, Seen, StoredAudit, WrongState
+from taskharbor.drivers import (
+    BackendUnavailable,
+    JobRecord,
+    ScheduleChange,
+    Seen,
+    StoredAudit,
+    StoredSchedule,
+    WrongState,
+)
 from taskharbor.drivers.postgres import PostgresDriver
 from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.postgres_stores import emptied
@@ -89,6 +97,12 @@ def test_every_call_of_a_client_ends_without_suspending(pooler):
     entry = StoredAudit(id="e", at=now, by="ada", data=b"1")
     store.call("put_audit", [entry], now)
     assert store.call("audit", by="ada").items == (entry,)
+    row = StoredSchedule(name="s", queue="default", revision="1", next_at=now)
+    assert store.call("change_schedules", [ScheduleChange(name="s", expect=None, to=row, jobs=(job("c"),))], now) == [
+        True
+    ]
+    assert store.call("schedules").items == store.call("due_schedules", ["default"], now).items == (row,)
+    assert store.call("inspect", "c", now).state == "ready"
     for blocking in {store, direct}:
         blocking.calls.close()
         with pytest.raises(BackendUnavailable):

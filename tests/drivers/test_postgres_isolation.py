@@ -27,6 +27,7 @@ CALLS = {
     "amend": "amend('[]', 1)",
     "add_figures": "add_figures('[]', 1)",
     "put_audit": "put_audit('[]', 1)",
+    "change_schedules": "change_schedules('[]', null, 1)",
     "prune": "prune(1, 1, 1)",
     "set_reserved_aside": "set_reserved_aside('[]', 1)",
     "reserve_queue": "reserve_queue('q', 1, 2, 1, 'w', 't', true)",
@@ -37,7 +38,7 @@ CALLS = {
 }
 LOOKS_ONLY = {
     "prepare_spawn", "result_of", "register_waiter", "hint_queue", "queue_names", "count_jobs", "upcoming", "list_ids",
-    "list_flows", "records_of", "list_audit",
+    "list_flows", "records_of", "list_audit", "list_schedules", "due_schedules",
 }  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 another client's transaction.
 
 Random batches in random orders from many clients, seeded, on a real server: extends, settles with spawns and handovers,
-releases, requeues, cancels, deletes, prunes and the application's open transactions. The server counts deadlocks; here
-it looks for one after 20 ms instead of a second, so that none passes unseen.
+releases, requeues, cancels, deletes, prunes, changes of schedules and the application's open transactions. The server
+counts deadlocks; here it looks for one after 20 ms instead of a second, so that none passes unseen.
 """
 
 import asyncio
@@ -30,8 +30,10 @@ from taskharbor.drivers import (
     Lease,
     LeaseMismatch,
     Retry,
+    ScheduleChange,
     Seen,
     StoredAudit,
+    StoredSchedule,
     TransactionFailed,
     WrongState,
 )
@@ -191,6 +193,23 @@ class Crowd:
         expected = WrongState | JobNotFound | BackendUnavailable
         assert all(answer is None or isinstance(answer, expected) for answer in answers), answers
 
+    async def schedules(self, chance, driver, now, own=""):
+        """Changes in any order, of schedules that all clients know or new ones, whose jobs share ids and groups."""
+        changes = []
+        revisions = ("1", "2", "3")
+        for name in chance.sample("abcdef", chance.randint(1, 5)):
+            queue = chance.choice(QUEUES)
+            jobs = tuple(
+                JobRecord(id=f"{now} {chance.randrange(12)}", type="t", queue=queue, group=f"{now} {n}", group_limit=2)
+                for n in chance.sample(range(9), chance.randint(0, 3))
+            )
+            to = StoredSchedule(name=name + own, queue=queue, revision=chance.choice(revisions), next_at=now)
+            expect = None if own else chance.choice([None, *revisions])
+            change = ScheduleChange(name=name + own, expect=expect, to=to, jobs=jobs)
+            deletes = not own and chance.random() < 0.3
+            changes.append(ScheduleChange(name=name, expect=expect, to=None) if deletes else change)
+        assert len(await driver.change_schedules(changes, now)) == len(changes)
+
     async def transacts(self, chance, driver, now):
         """The application's own transaction, in which new jobs depend on what is there; it stays open for a while."""
         connection = await psycopg.AsyncConnection.connect(self.address)
@@ -208,6 +227,7 @@ class Crowd:
     async def run(self):
         chance = random.Random(self.seed)
         clients = [self.extends] * 6 + [self.works] * 3 + [self.handles] * 2 + [self.decides] * 2 + [self.transacts] * 2
+        clients += [self.schedules] * 4
         async with opened(self.address, len(clients)) as drivers:
             now = await drivers[0].server_time()
             kept = [JobRecord(id=f"{chance.randrange(16):x}kept{n}", type="t", queue="kept") for n in range(KEPT)]
@@ -289,6 +309,30 @@ def test_outcomes_that_spawn_what_depends_on_each_other(how):
     asyncio.run(scenario())
     assert deadlocks(address) == 0
     assert mistakes(address) == []
+
+
+@pytest.mark.parametrize("names", ["the same schedules", "schedules of their own"])
+def test_changes_of_schedules_in_random_orders(names):
+    """Clients that begin at the same moment: schedules are locked in one order, and so is what their jobs need."""
+    seed, clients = lanes.seed(), 6
+    address = store()
+    crowd = Crowd(address, seed)
+
+    async def scenario():
+        chances = [random.Random(f"{seed} {number}") for number in range(clients)]
+        async with opened(address, clients) as drivers:
+            now = await drivers[0].server_time()
+            for turn in range(lanes.figure(test=40, chaos=2000)):
+                at = now + timedelta(milliseconds=turn)
+                calls = []
+                for number, driver in enumerate(drivers):
+                    own = "" if names == "the same schedules" else f"{number} {turn}"
+                    calls.append(crowd.schedules(chances[number], driver, at, own))
+                await asyncio.gather(*calls)
+
+    asyncio.run(scenario())
+    assert deadlocks(address) == 0, f"TASKHARBOR_SEED={seed}"
+    assert mistakes(address) == [], f"TASKHARBOR_SEED={seed}"
 
 
 def test_random_batches_in_random_orders():

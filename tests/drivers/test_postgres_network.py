@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from taskharbor.drivers import Ack, BackendUnavailable, JobRecord, TransactionFailed
+from taskharbor.drivers import (
+    Ack,
+    BackendUnavailable,
+    JobRecord,
+    ScheduleChange,
+    StoredSchedule,
+    TransactionFailed,
+)
 from taskharbor.drivers.postgres import PostgresDriver, connection, exchange, pool, schema, wait
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, proxy
@@ -162,7 +169,7 @@ def test_a_cancelled_call_ends_without_a_reply(quick):
 
 
 def test_replies_that_are_cut(quick):
-    """The server has done it, the reply is lost: enqueue, reserve, extend and settle are sent again by themselves."""
+    """The server has done it, the reply is lost: calls that can be repeated are sent again by themselves."""
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()
@@ -183,11 +190,22 @@ def test_replies_that_are_cut(quick):
         assert await driver.settle([spawning], now) == [None]
         between.become("cut")
         assert await driver.cancel(["j3"], now) == [None]  # sent once, on a connection that has just answered
-        assert between.cuts == 6
-        assert (await driver.counts(now))["default"] == {"done": 3, "ready": 1, "cancelled": 1}
+        between.become("cut")
+        fired = [fires("one", "j4"), fires("two", "j4", "j5")]
+        assert await driver.change_schedules(fired, now) == [True, True]
+        assert between.cuts == 7
+        assert (await driver.counts(now))["default"] == {"done": 3, "ready": 3, "cancelled": 1}
         assert whole(driver)
 
     lived(scenario, QUICK)
+
+
+def fires(name: str, *ids: str) -> ScheduleChange:
+    """A new schedule, with jobs."""
+    row = StoredSchedule(name=name, queue="default", revision="1")
+    return ScheduleChange(
+        name=name, expect=None, to=row, jobs=tuple(JobRecord(id=id, type="t", queue="default") for id in ids)
+    )
 
 
 def test_a_slow_network_is_only_slow():
@@ -315,8 +333,12 @@ def test_each_verb_is_one_round_trip(monkeypatch):
         extended = await driver.extend([each.lease for each in held], now, LEASE * 2)
         assert extended == [replace(each.lease, expires_at=now + LEASE * 2) for each in held]
         assert await driver.settle([Ack(each.lease) for each in held], now) == [None] * 16
+        await driver.change_schedules([fires("one", "a", "b"), fires("two"), fires("three", "c")], now)
+        await driver.due_schedules(["default", "other"], now)
+        await driver.schedules(names=["one"])
         told = [found.group(1) for found in map(re.compile(r"taskharbor\"\.(\w+)\(").search, spoken) if found]
-        assert told == ["enqueue_one_v4", "enqueue_v4", "reserve_queue_v4", "extend_v4", "ack_v4"]
-        assert len(spoken) == 5, spoken
+        of_schedules = ["change_schedules_v4", "due_schedules_v4", "list_schedules_v4"]
+        assert told == ["enqueue_one_v4", "enqueue_v4", "reserve_queue_v4", "extend_v4", "ack_v4", *of_schedules]
+        assert len(spoken) == 8, spoken
 
     lived(scenario)

@@ -12,7 +12,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from taskharbor.drivers import Ack, BackendUnavailable, DriverError, Enqueued, JobRecord, Lease
+from taskharbor.drivers import (
+    Ack,
+    BackendUnavailable,
+    DriverError,
+    Enqueued,
+    JobRecord,
+    Lease,
+    ScheduleChange,
+    StoredSchedule,
+)
 from taskharbor.drivers.postgres import PostgresDriver, schema, statement
 from taskharbor.drivers.postgres.options import parse
 from tests import lanes
@@ -34,6 +43,11 @@ async def opened_and_used(dsn: str) -> None:
         assert await driver.enqueue([JobRecord(id="a", type="work")], NOW) == [Enqueued("a", False)]
         (held,) = await driver.reserve(["default"], NOW, timedelta(seconds=9), 1)
         assert await driver.settle([Ack(held.lease)], NOW) == [None]
+        row = StoredSchedule(name="s", queue="default", revision="1", next_at=NOW)
+        added, gone = ScheduleChange(name="s", expect=None, to=row), ScheduleChange(name="s", expect="1", to=None)
+        assert await driver.change_schedules([added], NOW) == [True]
+        assert (await driver.due_schedules(["default"], NOW)).items == (await driver.schedules()).items == (row,)
+        assert await driver.change_schedules([gone], NOW) == [True]
     finally:
         await driver.close()
 
@@ -158,7 +172,7 @@ def test_a_role_without_ddl(address):
 
 DIGESTS = {
     3: "bd55ab02338cc84305193a1fa36163364419a118679f4e13ec389d0f81a0ebe6",
-    4: "3639aa25ffadefecb6318e148a8c7c1c87eaf2a57ddd98e8913f5f5f9b7a3b30",
+    4: "19cd851d6f0f174f712c130dca55bc753a648d3b147acb3266c327ffc9cab797",
 }
 
 

@@ -22,8 +22,10 @@ from taskharbor.drivers import (
     Lease,
     Lost,
     Retry,
+    ScheduleChange,
     Seen,
     StoredAudit,
+    StoredSchedule,
     WrongState,
 )
 from taskharbor.drivers.postgres import PostgresDriver, schema, statement
@@ -332,7 +334,14 @@ def test_a_program_of_number_3_works_beside_this_one(address):
         entry = StoredAudit(id="e", at=at, by="anna", data=b"x")
         await new.put_audit([entry], at)
         assert (await new.audit()).items == (entry,)
-        assert await new.counts(at) == {"q": {"done": 1}}
+        row = StoredSchedule(name="s", queue="q", revision="1", next_at=at + LEASE)
+        fired = ScheduleChange(name="s", expect=None, to=row, jobs=(JobRecord(id="b", type="t", queue="q"),))
+        assert await new.change_schedules([fired], at) == [True]
+        old.ack(old.reserve())
+        assert old.prune() == 2
+        assert await new.change_schedules([fired], at) == [True]
+        assert (await new.due_schedules(["q"], at + LEASE)).items == (row,)
+        assert await new.counts(at) == {}
         await new.close()
 
     asyncio.run(scenario())
@@ -386,7 +395,16 @@ def test_a_role_that_could_use_the_tables_may_use_the_new_ones(address):
         connection.execute("create role clerk3")
         connection.execute("grant select, insert, update, delete on all tables in schema taskharbor to clerk3")
         asyncio.run(PostgresDriver(address).migrate())
-        for table in ("limits", "group_limits", "figures", "prune_place", "kept_place", "records", "audit"):
+        for table in (
+            "limits",
+            "group_limits",
+            "figures",
+            "prune_place",
+            "kept_place",
+            "records",
+            "audit",
+            "schedules",
+        ):
             for privilege in ("select", "insert", "update", "delete"):
                 query = "select has_table_privilege('clerk3', 'taskharbor.' || %s, %s)"
                 assert connection.execute(query, (table, privilege)).fetchall() == [(True,)], (table, privilege)

@@ -19,6 +19,7 @@ from taskharbor.drivers import (
     Fail,
     JobRecord,
     Retry,
+    ScheduleChange,
     State,
     WorkerInfo,
     open_driver,
@@ -247,6 +248,7 @@ def test_healthy_jobs_run_once_on_a_server_that_fills_up():
         server.stop()
 
 
+GONE = ScheduleChange(name="unknown", expect=None, to=None)
 CALLS = {
     "enqueue": lambda driver, lease: driver.enqueue([job("new")], NOW),
     "reserve": lambda driver, lease: driver.reserve(["empty"], NOW, LEASE, 1, "w"),
@@ -262,6 +264,7 @@ CALLS = {
     "prune": lambda driver, lease: driver.prune(NOW, 10),
     "pause": lambda driver, lease: driver.pause("q"),
     "resume": lambda driver, lease: driver.resume("q"),
+    "change_schedules": lambda driver, lease: driver.change_schedules([GONE], NOW),
 }
 REFUSALS = {
     "a replica": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),

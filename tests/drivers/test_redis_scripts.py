@@ -56,6 +56,9 @@ READERS = {
     "list_state",
     "list_flows",
     "read_audit",
+    "list_schedules",
+    "read_schedules",
+    "due_schedules",
     "read_figures",
     "upcoming",
     "read_jobs",
@@ -64,6 +67,13 @@ READERS = {
     "check_locations",
 }
 NEW_JOBS = {"enqueue_plain", "enqueue", "publish", "childs_init"}
+EITHER = {
+    "cluster_registry",
+    "put_audit",
+    "change_schedules",
+    "schedule_index",
+    "move_schedule",
+}  # by what they are asked
 
 
 @pytest.mark.parametrize(("package", "name"), [*((scripts.PACKAGE, name) for name in SCRIPTS), *OMNIQ])
@@ -73,7 +83,7 @@ def test_the_first_write_says_whether_a_full_server_refuses(package, name):
     said = re.findall(
         r"(even_if_full|unless_full)\(\)|call\('(DEL|[A-Z]*(?:SET|ADD|REM|PUSH|POP|INCR|DECR|EXPIRE|NAME)[A-Z]*)'", text
     )
-    if name in ("cluster_registry", "put_audit"):
+    if name in EITHER:
         assert [guard for guard, _ in said[:2]] == ["unless_full", "even_if_full"]
     elif name in READERS:
         assert said == []

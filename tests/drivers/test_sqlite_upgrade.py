@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from taskharbor.drivers import Ack, DriverError, Fail, Retry
+from taskharbor.drivers import Ack, DriverError, Fail, Retry, ScheduleChange, StoredSchedule
 from taskharbor.drivers.sqlite import schema
 from taskharbor.model.audit import StoredAudit
 from taskharbor.model.job import Seen
@@ -255,7 +255,8 @@ def test_an_outcome_of_an_old_program_leaves_what_it_does_not_know(old, path):
 
 
 def test_a_program_of_schema_2_goes_on_beside_this_one(path):
-    """Its file is upgraded under it; it stores, runs and ends jobs as before, and the audit is not its concern."""
+    """Its file is upgraded under it; it stores, runs and ends jobs as before, those of schedules among them. The audit
+    is not its concern."""
     create(path, 2)
     old = ProgramOfSchema2(path)
     with closing(old.connection):
@@ -278,7 +279,13 @@ def test_a_program_of_schema_2_goes_on_beside_this_one(path):
             old.ack("dead")
             await driver.put_audit([StoredAudit(id="a", at=NOW, by="anna")], NOW)
             assert len((await driver.audit()).items) == 1
-            assert old.counts() == {("default", "done"): 2}
+            row = StoredSchedule(name="s", queue="default", revision="1", next_at=NOW)
+            change = ScheduleChange(name="s", expect=None, to=row, jobs=(job("scheduled"),))
+            assert await driver.change_schedules([change], NOW) == [True]
+            assert old.reserve() == "scheduled"
+            old.ack("scheduled")
+            assert (await driver.due_schedules(["default"], NOW)).items == (row,)
+            assert old.counts() == {("default", "done"): 3}
 
         on(path, scenario, migrate="auto")
         assert old.connection.execute("SELECT schema, oldest FROM taskharbor_meta").fetchone() == (3, 1)

@@ -45,6 +45,9 @@ CASES = {
     "figures.added_up": "figures",
     "seen.a_mix": "requeue, cancel and delete on condition",
     "audit.page_by_page": "audit",
+    "schedules.to_another_queue": "changes of schedules",
+    "schedule_pages.names_and_queues": "schedules by name",
+    "schedule_pages.what_comes_next_on_every_page": "due schedules",
 }
 
 

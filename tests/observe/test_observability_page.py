@@ -28,7 +28,8 @@ def code(cell: str) -> set[str]:
 
 
 def test_every_event_is_listed_with_its_fields():
-    concrete = {getattr(events, name) for name in events.__all__} - {Event, JobEvent, events.Observer}
+    concrete = {getattr(events, name) for name in events.__all__}
+    concrete -= {Event, JobEvent, events.ScheduleEvent, events.Observer}
     expected = {}
     for kind in concrete:
         fields = set(kind.__struct_fields__)
@@ -69,7 +70,10 @@ def test_every_metric_is_listed_with_its_labels():
     bare = {f"{metric.name}_total" for metric in ProcessCounter().collect()}
     bare |= {"taskharbor_store_outages_total", "taskharbor_store_outage_seconds_total", "taskharbor_store_up"}
     bare |= {"taskharbor_stuck_slots"}
-    for metric in told.keys() - {"taskharbor_job_duration_seconds"} - queues:
+    bare |= {"taskharbor_schedule_lateness_seconds"}
+    scheduled = {f"taskharbor_schedule_slots_{what}_total" for what in ("fired", "missed", "skipped")}
+    assert all(labels[metric] == {"schedule"} for metric in scheduled)
+    for metric in told.keys() - {"taskharbor_job_duration_seconds"} - queues - scheduled:
         assert labels[metric] == (set() if metric in bare else {"queue", "type"}), metric
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor import Client, WrongState
+from taskharbor import Client, JobRequest, WrongState
 from taskharbor.bulk.plan import Action, FrozenFilter, OperationPlan, first_state, slice_record
 from taskharbor.drivers import Fail, JobRecord, State, open_driver
 from taskharbor.drivers.features import FullDriver
@@ -58,6 +58,16 @@ TABLE: dict[str, tuple[Call, tuple[str, ...]]] = {
     "go on with a delete": (lambda do, client: do.go_on("deletion"), ("admin",)),
     "pause": (lambda do, client: do.pause("default"), OPERATORS),
     "resume": (lambda do, client: do.resume("default"), OPERATORS),
+    "add schedule": (
+        lambda do, client: do.add_schedule("new", JobRequest(type="report"), every=60),
+        ("admin",),
+    ),
+    "edit schedule": (lambda do, client: do.edit_schedule("nightly", cron="0 4 * * *"), ("amend only", *OPERATORS)),
+    "reset schedule": (lambda do, client: do.reset_schedule("nightly"), ("amend only", *OPERATORS)),
+    "pause schedule": (lambda do, client: do.pause_schedule("nightly"), OPERATORS),
+    "resume schedule": (lambda do, client: do.resume_schedule("nightly"), OPERATORS),
+    "run schedule": (lambda do, client: do.run_schedule("nightly"), OPERATORS),
+    "delete schedule": (lambda do, client: do.delete_schedule("nightly"), ("admin",)),
     "cancel flow": (lambda do, client: do.cancel_flow("flow"), OPERATORS),
     "requeue flow": (lambda do, client: do.requeue_flow("flow"), REQUEUERS),
     "reveal": (lambda do, client: do.reveal(["dead"]), REVEALERS),
@@ -65,7 +75,7 @@ TABLE: dict[str, tuple[Call, tuple[str, ...]]] = {
 
 
 async def store() -> tuple[Client, Any]:
-    """A store with a dead job, a waiting one, two operations that failed and one that runs."""
+    """A store with a dead job, a waiting one, a schedule, two operations that failed and one that runs."""
     driver: FullDriver = open_driver("memory://")  # type: ignore[assignment]  # it has every feature
     client = Client(driver)
     now = client.clock.now()
@@ -73,6 +83,7 @@ async def store() -> tuple[Client, Any]:
     (reserved,) = await driver.reserve(("default",), now, timedelta(seconds=30), 1, "w")
     await driver.settle([Fail(reserved.lease, "failed", 1, now)], now)
     await driver.enqueue([JobRecord(id="waiting", type="mail")], now)
+    await client.schedules.aadd("nightly", JobRequest(type="report"), cron="30 2 * * *", by="eve")
     for id, action in (("operation", Action.REQUEUE), ("deletion", Action.DELETE)):
         plan = OperationPlan(action=action, filter=FrozenFilter(state=State.DLQ, queue="other"), by="ada")
         await driver.enqueue([slice_record(id, first_state(plan, now), now)], now)
@@ -87,7 +98,8 @@ async def changes(client: Client, driver: Any) -> Any:
     now = client.clock.now()
     page = await driver.list(now=now)
     paused = await driver.is_paused("default")
-    return [(info.job.id, info.state, info.job.edits) for info in page.items], paused
+    schedules = [(row.name, row.revision) for row in (await driver.schedules()).items]
+    return [(info.job.id, info.state, info.job.edits) for info in page.items], paused, schedules
 
 
 async def check(actions: type[Actions], row: str) -> None:

@@ -9,9 +9,9 @@ from urllib.parse import quote, quote_plus
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taskharbor.cli.redaction import HIDDEN
 from taskharbor.drivers import JobRecord
 from taskharbor.model.bounds import MAX_ERROR_BYTES, clean_error
+from taskharbor.ops.redaction import HIDDEN
 from taskharbor.policy.mask import MASK, RUN, SHORTEST, Finder, mask, scalars
 
 MEGABYTE = 1_000_000

@@ -101,7 +101,8 @@ def shown(value: object) -> set[str]:
 NAMES = {
     "app", "base", "cause", "code", "doing", "edges", "end", "error_class", "expected", "fingerprint", "flow",
     "flow_id", "format", "gid", "handover", "heart", "heir", "heir_queue", "host", "hosts", "id", "job_id", "job_type",
-    "jobs", "kind", "migrate", "name", "known", "path", "queue", "queues", "schema", "script", "state", "status",
+    "jobs", "kind", "migrate", "name", "known", "path", "queue", "queues", "schedule", "schema", "script", "state",
+    "status",
     "synchronous", "theme", "title", "type", "tasks", "used", "waiting_for", "waits", "where", "worker", "workers",
 }  # fmt: skip
 """Fields that name things, in whatever class: nobody's data."""
@@ -172,6 +173,25 @@ MAY_SHOW = {
     "Selection.given": "names, ids and times that a person typed",
     "Selection.ids": "ids",
     "Summary.by": "the name of a choice",
+    "DueQuery.after": "a time and the name of a schedule",
+    "FoundSchedule.problem": "our own words",
+    "Rule.cron": "times of the day",
+    "Rule.tz": "the name of a time zone",
+    "RuleEdit.cron": "times of the day",
+    "RuleEdit.tz": "the name of a time zone",
+    "ScheduleInfo.catch_up": "the name of a choice",
+    "ScheduleInfo.cron": "times of the day",
+    "ScheduleInfo.last_id": "an id",
+    "ScheduleInfo.overlap": "the name of a choice",
+    "ScheduleInfo.problem": "our own words",
+    "ScheduleInfo.tz": "the name of a time zone",
+    "SchedulePage.cursor": "the name of a schedule",
+    "ScheduleQuery.after": "the name of a schedule",
+    "ScheduleQuery.names": "names of schedules",
+    "ScheduleRefused.reason": "our own words",
+    "StoredSchedule.revision": "a random number",
+    "Timing.cron": "times of the day",
+    "Timing.tz": "the name of a time zone",
     "Written.wal": "has no repr that shows anything",
     "BatchItem.error": "a code of the server's",
     "Bind.into": "the name of a parameter",
@@ -292,6 +312,7 @@ def instances() -> Iterator[object]:
     yield from (changed.s("canary-to", secret={"deep": "canary-deep"}), changed.s("canary-to").call())
     yield chain(mail.s("canary-to"), mail.s("canary-to"), on_failure=mail.s("canary-to"))
     yield from (harbor.client.handle("j1"), FlowHandle(harbor.client, "f1"), harbor.operation("o1"))
+    yield harbor.schedules
     yield PrometheusObserver(registry=CollectorRegistry())
     yield JobFailed(JobRecord(id="j1", type="x", payload=b"canary"), "w1", ValueError("canary"), 1.0)
     yield Target(dsn=ADDRESS, driver=None, app="tasks:harbor", output=None)

@@ -19,13 +19,14 @@ from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import Figures, JobRecord, Seen
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
+from taskharbor.model.schedule import ScheduleChange
 from taskharbor.model.times import truncate
 from tests.simulation.machine import START, Process
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-REPEATABLE = ("enqueue", "settle", "extend")
+REPEATABLE = ("enqueue", "settle", "extend", "change_schedules")
 
 
 class Gone(BaseException):
@@ -233,6 +234,18 @@ class RemoteDriver(SingleVerbs):
 
     async def audit(self, **query: Any) -> Any:
         return await self._call("audit", lambda: self._inner.audit(**query))
+
+    async def schedules(self, **query: Any) -> Any:
+        return await self._call("schedules", lambda: self._inner.schedules(**query))
+
+    async def due_schedules(self, queues: Sequence[str], now: datetime, **query: Any) -> Any:
+        return await self._call("due_schedules", lambda: self._inner.due_schedules(queues, now, **query))
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        async def do() -> list[bool]:
+            return await self._world.changed_schedules(self._process, self._inner, changes, now)
+
+        return await self._call("change_schedules", do)
 
     async def queues(self) -> Any:
         return await self._call("queues", self._inner.queues)

@@ -6,12 +6,14 @@ active (faults) ──► draining (no more faults; the dead are started again) 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from taskharbor.client import Client
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.events import Event, OutcomeRefused
+from taskharbor.model.schedule import ScheduleChange
 from taskharbor.policy.retry import Exponential
 from taskharbor.worker import Worker
 from tests.simulation.handlers import make_handler
@@ -206,6 +208,13 @@ class World:
         left = held_by(self.journal, process)
         if left:
             self.journal.wrong(f"{process} stopped gracefully, but still holds {', '.join(map(str, left))}")
+
+    async def changed_schedules(
+        self, process: Process, store: MemoryDriver, changes: Sequence[ScheduleChange], now: datetime
+    ) -> list[bool]:
+        """A change of schedules arrives. These plans have none; tests/schedules has a world that has."""
+        self.journal.wrong(f"{process} changes schedules: {changes}")
+        return await store.change_schedules(changes, now)
 
     # For handlers and the network ------------------------------------------------------------------
 

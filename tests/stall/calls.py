@@ -9,6 +9,7 @@ from taskharbor import Client, Harbor, JobHandle, JobRequest, Jobs, Task
 from taskharbor.client.bulk_calls import BulkCalls
 from taskharbor.client.operation import Operation
 from taskharbor.client.record_calls import JobRecordCalls
+from taskharbor.client.schedules import Schedules
 from taskharbor.client.store_calls import StoreCalls
 from taskharbor.flow import chain
 from taskharbor.flow.build import Flow
@@ -18,7 +19,7 @@ from taskharbor.flow.run import FlowRun
 LONG = 60.0
 PLACES = (
     *(Client, Harbor, StoreCalls, JobHandle, JobRecordCalls, Jobs, BulkCalls, Operation, FlowHandle, FlowRun, Task),
-    Flow,
+    *(Flow, Schedules),
 )
 ENDS = {"Client.close", "Client.aclose", "Harbor.close", "Harbor.aclose"}
 # Parts of other calls: they take the budget of the call that they are a part of. And `run`, which works as a worker
@@ -79,6 +80,8 @@ class World:
         self.spare = await self.task.options(call_timeout=LONG).aenqueue(1)
         self.flow = await self.chain().aenqueue(call_timeout=LONG)
         self.run = await self.harbor.aflow(self.flow.id, call_timeout=LONG)
+        for name in ("old", "spare"):
+            await self.harbor.schedules.aadd(name, self.task.s(number=1), every=3600, call_timeout=LONG)
         self.operation = await self.harbor.dead().arequeue(call_timeout=LONG)
 
     def chain(self) -> Flow[Any]:
@@ -155,6 +158,25 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "StoreCalls.aresume": lambda world: world.harbor.aresume("elsewhere"),
     "StoreCalls.is_paused": lambda world: world.harbor.is_paused("elsewhere"),
     "StoreCalls.ais_paused": lambda world: world.harbor.ais_paused("elsewhere"),
+    "Schedules.add": lambda world: world.harbor.schedules.add("new", world.task.s(number=1), every=3600),
+    "Schedules.aadd": lambda world: world.harbor.schedules.aadd("new", world.task.s(number=1), every=3600),
+    "Schedules.get": lambda world: world.harbor.schedules.get("old"),
+    "Schedules.aget": lambda world: world.harbor.schedules.aget("old"),
+    "Schedules.preview": lambda world: world.harbor.schedules.preview("old"),
+    "Schedules.apreview": lambda world: world.harbor.schedules.apreview("old"),
+    "Schedules.edit": lambda world: world.harbor.schedules.edit("old", jitter=1),
+    "Schedules.aedit": lambda world: world.harbor.schedules.aedit("old", jitter=1),
+    "Schedules.reset": lambda world: world.harbor.schedules.reset("old"),
+    "Schedules.areset": lambda world: world.harbor.schedules.areset("old"),
+    "Schedules.pause": lambda world: world.harbor.schedules.pause("old"),
+    "Schedules.apause": lambda world: world.harbor.schedules.apause("old"),
+    "Schedules.resume": lambda world: world.harbor.schedules.resume("old"),
+    "Schedules.aresume": lambda world: world.harbor.schedules.aresume("old"),
+    "Schedules.run": lambda world: world.harbor.schedules.run("old"),
+    "Schedules.arun": lambda world: world.harbor.schedules.arun("old"),
+    "Schedules.delete": lambda world: world.harbor.schedules.delete("spare"),
+    "Schedules.adelete": lambda world: world.harbor.schedules.adelete("spare"),
+    "Schedules.list": lambda world: list(world.harbor.schedules.list()),
     "Jobs.count": lambda world: world.harbor.jobs().count(),
     "Jobs.acount": lambda world: world.harbor.jobs().acount(),
     "Jobs.ids": lambda world: world.harbor.jobs().ids(5),

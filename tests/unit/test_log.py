@@ -67,6 +67,12 @@ EVENTS: list[Event] = [
     events.WorkerStarted("w", ("mail", "default")),
     events.WorkerStopping("w", 3),
     events.WorkerStopped("w"),
+    events.ScheduleFired("w", "nightly", "mail", NOW, "01J", 0.25),
+    events.ScheduleMissed("w", "nightly", "mail", 3),
+    events.ScheduleSkipped("w", "nightly", "mail", 1),
+    events.ScheduleChanged("w", "nightly", "mail", True),
+    events.ScheduleEditDropped("w", "nightly", "mail"),
+    events.ScheduleRefused("w", "nightly", "mail", "it is damaged"),
     events.OperatorActed(
         AuditEntry(id="01J", at=NOW, by="ada", action="requeue", ids=("01H",), n=1, done=1, refused=0)
     ),
@@ -122,8 +128,9 @@ def test_an_outage_is_logged_in_its_drivers_words_and_nothing_that_a_handler_rai
 
 
 def test_there_is_an_example_and_a_level_for_every_event():
-    concrete = {getattr(events, name) for name in events.__all__} - {events.Event, events.JobEvent, events.Observer}
-    assert {type(event) for event in EVENTS} == concrete == LEVELS.keys() - {events.Event, events.JobEvent}
+    abstract = {events.Event, events.JobEvent, events.ScheduleEvent}
+    concrete = {getattr(events, name) for name in events.__all__} - abstract - {events.Observer}
+    assert {type(event) for event in EVENTS} == concrete == LEVELS.keys() - abstract
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)

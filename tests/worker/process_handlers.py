@@ -16,6 +16,10 @@ def where(ctx: JobContext) -> dict[str, int]:
     return {"pid": os.getpid(), "fence": ctx.fence}
 
 
+def tell_slot(ctx: JobContext) -> str:
+    return str(ctx.slot and ctx.slot.isoformat())
+
+
 async def where_awaited(ctx: JobContext) -> dict[str, int]:
     return where(ctx)
 

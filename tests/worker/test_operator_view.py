@@ -12,7 +12,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from taskharbor import JobContext
-from taskharbor.cli.explain import read_situation, reasons
 from taskharbor.events import (
     Event,
     HandlerBlocked,
@@ -24,6 +23,7 @@ from taskharbor.events import (
     WorkerStuck,
 )
 from taskharbor.observe.prometheus import PrometheusObserver
+from taskharbor.ops.explain import read_situation, reasons
 from taskharbor.worker.heart import BLOCKED_AFTER_S
 from taskharbor.worker.interrupts import CANCEL_GRACE
 from tests.worker.workbench import Bench, bench_test, job

@@ -221,7 +221,7 @@ async def test_a_time_after_the_next_poll_needs_no_timer(bench: Bench) -> None:
     await bench.enqueue(job("j", run_at=at(5)))
     async with bench.running(worker):
         await settled()
-        assert bench.clock.sleepers == 3  # the heart, the upkeep and the operations
+        assert bench.clock.sleepers == 4  # the heart, the upkeep, the operations and the scheduler
 
 
 @bench_test

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from taskharbor.cli.errors import safe_text, usage_error
-from taskharbor.cli.redaction import Redaction
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import DriverError
+from taskharbor.ops.redaction import Redaction
+from taskharbor.ops.text import safe_text
 
 if TYPE_CHECKING:
     from taskharbor.client.client import Client
@@ -50,8 +51,15 @@ async def _with_operator(call: Callable[[Operator], Awaitable[T]], driver: Drive
 
 def operator_on(driver: Driver, now: datetime) -> Operator:
     """The user of the shell as the administrator of an opened store."""
-    from taskharbor.client.audit import ACTOR_VARIABLE, actor
     from taskharbor.client.client import Client
+
+    client = Client(driver)
+    return Operator(client, actions_of(client), driver, now)
+
+
+def actions_of(client: Client) -> Actions:
+    """What the user of the shell may do with a client's store: everything."""
+    from taskharbor.client.audit import ACTOR_VARIABLE, actor
     from taskharbor.ops.access import Access
     from taskharbor.ops.actions import Actions
 
@@ -59,8 +67,7 @@ def operator_on(driver: Driver, now: datetime) -> Operator:
         access = Access.admin(actor(None))
     except (TypeError, ValueError) as error:
         raise usage_error(f"${ACTOR_VARIABLE}, the name for the audit: {error}") from error
-    client = Client(driver)
-    return Operator(client, Actions(client, access), driver, now)
+    return Actions(client, access)
 
 
 async def reveal(

@@ -19,7 +19,6 @@ from taskharbor.cli.json_argument import read_json
 from taskharbor.cli.output import write, write_json, write_table
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
-from taskharbor.cli.timefmt import format_duration, format_moment
 from taskharbor.client.job_changes import checked_changes
 from taskharbor.drivers.features import AMEND, require
 from taskharbor.drivers.refusals import not_amendable
@@ -28,6 +27,7 @@ from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.deep_json import read as read_value
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import round_up
+from taskharbor.ops.timefmt import format_duration, format_moment
 from taskharbor.tasks.signature import Signature
 
 COLUMNS = (Column("field", whole=True), Column("before"), Column("after"))

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import click
 
-from taskharbor.cli.builtin_handlers import TYPES
 from taskharbor.cli.target import Target
-from taskharbor.cli.text import one_line
 from taskharbor.model.events import Observers
 from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.model.process_events import SupervisorServing
+from taskharbor.ops.builtin_types import BUILTIN_TYPES
+from taskharbor.ops.text import one_line
 from taskharbor.worker.supervisor import messages
 
 logger = logging.getLogger("taskharbor.worker")
@@ -32,7 +32,7 @@ def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
     """What a worker process serves. It reports this to its supervisor, which does not import the application."""
     harbor = target.harbor
     if harbor is None:
-        return messages.Offer(target.place, queues or (DEFAULT_QUEUE,), TYPES, (), target.in_memory)
+        return messages.Offer(target.place, queues or (DEFAULT_QUEUE,), BUILTIN_TYPES, (), target.in_memory)
     default = harbor.client.default_queue
     used = tuple(sorted({task.queue or default for task in harbor.tasks.values()}))
     return messages.Offer(
@@ -86,7 +86,7 @@ class Greeting:
     def warnings(self, offer: messages.Offer) -> Iterator[str]:
         """Why this worker can do nothing useful, if so."""
         if self.app is None:
-            names = f"{', '.join(TYPES[:-1])} and {TYPES[-1]}"
+            names = f"{', '.join(BUILTIN_TYPES[:-1])} and {BUILTIN_TYPES[-1]}"
             yield f"without --app this worker runs only {names}; pass your Harbor with --app module:name"
         elif not offer.tasks:
             yield (

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taskharbor.tasks.handler import HandlerRegistry
 
-TYPES = ("echo", "fail", "sleep")
-"""Their names, without the cost of importing the handlers."""
-
 
 class AskedToFail(Exception):
     """Raised by `fail`."""

@@ -9,15 +9,15 @@ from datetime import datetime
 
 import click
 
-from taskharbor.cli.errors import EXIT_REFUSED, safe_text
+from taskharbor.cli.errors import EXIT_REFUSED
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
-from taskharbor.cli.text import one_line
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.job import State
 from taskharbor.ops.ids import is_prefix, job_id
+from taskharbor.ops.text import one_line, safe_text
 
 
 @dataclass

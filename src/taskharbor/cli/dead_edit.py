@@ -19,7 +19,6 @@ from taskharbor.cli.draft import Draft
 from taskharbor.cli.errors import EXIT_USAGE, CommandError, usage_error
 from taskharbor.cli.json_argument import checked_json, read_json
 from taskharbor.cli.output import write, write_json
-from taskharbor.cli.redaction import Redaction
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
 from taskharbor.drivers.contract import Driver
@@ -28,6 +27,7 @@ from taskharbor.model.amendment import Amend
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import DriverError, WrongState
 from taskharbor.model.job import JobInfo, JobRecord, Seen, State
+from taskharbor.ops.redaction import Redaction
 from taskharbor.tasks.payload_edit import edit_payload
 from taskharbor.tasks.signature import Signature
 

@@ -10,10 +10,10 @@ import msgspec
 
 from taskharbor.cli.acting import Operator, act, reveal
 from taskharbor.cli.output import write_json
-from taskharbor.cli.redaction import Redaction
 from taskharbor.cli.selection import filtered, in_words
 from taskharbor.cli.target import Target
 from taskharbor.model.job import JobInfo
+from taskharbor.ops.redaction import Redaction
 
 
 def write_export(target: Target, redaction: Redaction, limit: int | None, given: dict[str, Any]) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from taskharbor.cli import json_output
 from taskharbor.cli.acting import reveal
 from taskharbor.cli.job_output import job_lines, write_executions
 from taskharbor.cli.output import write, write_facts, write_hanging, write_json
-from taskharbor.cli.redaction import Redaction
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import style
 from taskharbor.cli.target import Target
-from taskharbor.cli.text import one_line
-from taskharbor.cli.timefmt import with_distance
 from taskharbor.drivers.contract import Driver
+from taskharbor.ops import json_output
 from taskharbor.ops.dead_view import DeadJob, effects, next_commands, read_dead
 from taskharbor.ops.job_view import tries_of
+from taskharbor.ops.redaction import Redaction
+from taskharbor.ops.text import one_line
+from taskharbor.ops.timefmt import with_distance
 
 _SHOWN = (
     "id", "type", "queue", "group", "flow_id", "priority", "attempts", "max_attempts", "timeout", "metadata",

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.many import whole_records
 from taskharbor.cli.output import at_terminal, write_json, write_table
-from taskharbor.cli.redaction import HIDDEN
 from taskharbor.cli.selection import filtered, in_words
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
-from taskharbor.cli.text import first_line
-from taskharbor.cli.timefmt import relative
-from taskharbor.model.job import JobInfo
+from taskharbor.ops import json_output
+from taskharbor.ops.dead_kinds import DeadKind, read_kinds
+from taskharbor.ops.text import first_line
+from taskharbor.ops.timefmt import relative
 
 if TYPE_CHECKING:
-    from taskharbor.client.summary import Summary, SummaryRow
+    from taskharbor.client.summary import Summary
 
 KEYS = ("fingerprint", "error", "type", "reason", "queue")
 NONE = "(none)"
@@ -33,41 +31,17 @@ _TIMES = (
 )
 
 
-@dataclass(frozen=True)
-class DeadKind:
-    """A row of the summary, with the whole record of its sample: only that can be masked."""
-
-    row: SummaryRow
-    sample: JobInfo
-
-    @property
-    def error(self) -> str:
-        """Why the sample died, in one line."""
-        reason, error = map(first_line, HIDDEN.errors(self.sample.job))
-        return error or reason
-
-    def value(self, by: str) -> str:
-        """What the jobs of the row have in common; of a reason, the one of the sample, masked."""
-        return HIDDEN.errors(self.sample.job)[0] if by == "reason" else self.row.value
-
-
 def write_summary(target: Target, by: str, limit: int, given: dict[str, Any]) -> None:
     """Count dead jobs by what they have in common, and print the largest kinds."""
 
     async def read(operator: Operator) -> tuple[Summary, list[DeadKind], datetime]:
         key: Any = by
         summary = await (await filtered(operator, given)).asummary(key)
-        kinds = []
-        for row in summary.rows[:limit]:
-            sample = await whole_records(operator, [row.sample])
-            kinds.append(DeadKind(row, sample[0] if sample else row.sample))
-        return summary, kinds, operator.now
+        return summary, await read_kinds(operator.driver, operator.now, summary, limit), operator.now
 
     summary, kinds, now = act(target, read)
     if target.json:
-        rows = [_as_json(kind, by) for kind in kinds]
-        more = len(summary.rows) - len(kinds)
-        write_json({"by": by, "jobs": summary.jobs, "complete": summary.complete, "rows": rows, "more": more})
+        write_json(json_output.dead_summary(summary, kinds, by))
         return
     if not kinds:
         click.echo(f"no {in_words(given)}", err=True)
@@ -130,24 +104,3 @@ def options_of(given: dict[str, Any]) -> str:
             value = f"{value.total_seconds():g}s"
         words += [f"--{name.replace('_', '-')}", shlex.quote(value)]
     return " ".join(words)
-
-
-def _as_json(kind: DeadKind, by: str) -> dict[str, Any]:
-    job, (reason, last_error) = kind.sample.job, HIDDEN.errors(kind.sample.job)
-    sample = {
-        "id": job.id,
-        "type": job.type,
-        "queue": job.queue,
-        "error_class": job.error_class or None,
-        "fingerprint": job.fingerprint or None,
-        "reason": reason or None,
-        "last_error": last_error or None,
-    }
-    row = kind.row
-    return {
-        "value": kind.value(by) or None,
-        "jobs": row.n,
-        "newest": row.newest,
-        "oldest": row.oldest,
-        "sample": sample,
-    }

@@ -15,7 +15,7 @@ import traceback
 
 import click
 
-from taskharbor.cli.text import one_line
+from taskharbor.ops.text import safe_text
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -24,7 +24,6 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 TRACEBACK = "TASKHARBOR_TRACEBACK"
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_COMMAND = re.compile(r"No such command '([^']{1,40})'")
 _EXTRA = re.compile(r"Got unexpected extra arguments? \(")
@@ -41,13 +40,6 @@ class CommandError(click.ClickException):
 def usage_error(text: str) -> CommandError:
     """A CommandError for a mistake on the command line: exit code 2."""
     return CommandError(text, EXIT_USAGE)
-
-
-def safe_text(text: str) -> str:
-    """Error text that is safe to print: one line, addresses redacted, no escape sequences."""
-    from taskharbor.drivers.dsn import redact
-
-    return one_line(_ADDRESS.sub(lambda found: redact(found.group()), text))
 
 
 def explained(error: BaseException) -> tuple[str, int]:
@@ -133,12 +125,13 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
         InvalidJob,
         JobNotFound,
         LifespanFailed,
+        ScheduleNotFound,
         WrongState,
     )
 
     if isinstance(error, InvalidJob):
         return str(error), EXIT_USAGE
-    if isinstance(error, JobNotFound | WrongState | FeatureMissing | LifespanFailed):
+    if isinstance(error, JobNotFound | ScheduleNotFound | WrongState | FeatureMissing | LifespanFailed):
         return str(error), EXIT_REFUSED
     if isinstance(error, BackendUnavailable | DriverError):
         return str(error), EXIT_STORE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,15 +17,15 @@ from taskharbor.cli.errors import EXIT_INTERRUPTED, EXIT_REFUSED
 from taskharbor.cli.output import terminal_width, write, write_hanging, write_json
 from taskharbor.cli.table import cut
 from taskharbor.cli.target import Target
-from taskharbor.cli.text import one_line
 from taskharbor.model.errors import DriverError
+from taskharbor.ops import json_output
+from taskharbor.ops.operation_words import outcome_words, progress_words
 
 if TYPE_CHECKING:
     from taskharbor.client.operation import Operation, OperationProgress
     from taskharbor.ops.operations import OperationRow
 
 LINE_EVERY_S = 10.0  # in a log, where lines stay
-PAST = {"requeue": "requeued", "cancel": "cancelled", "delete": "deleted"}
 
 
 class ProgressLine:
@@ -50,24 +50,6 @@ class ProgressLine:
         """Remove the line."""
         if self._live:
             click.echo("\r\x1b[K", err=True, nl=False)
-
-
-def progress_words(progress: OperationProgress) -> str:
-    """What an operation does at this moment."""
-    if progress.phase == "choose":
-        return "finding the jobs that the limit allows"
-    if progress.phase == "canary":
-        return "choosing the jobs to try first"
-    if progress.phase == "await":
-        return f"waiting for the {progress.done:,} jobs that are tried first to end"
-    if progress.phase == "count":
-        return f"counting: {progress.total or 0:,} so far"
-    total = "" if progress.total is None else f" of {max(progress.total, progress.done):,}"
-    return f"{progress.done:,}{total} done{_skipped(progress)}"
-
-
-def _skipped(progress: OperationProgress) -> str:
-    return f", {progress.skipped:,} skipped" if progress.skipped else ""
 
 
 def follow(target: Target, begin: Callable[[Operator], Awaitable[Operation]], *, detach: bool = False) -> None:
@@ -111,7 +93,7 @@ def _left(id: str) -> None:
 def _report(target: Target, found: OperationRow, served: bool) -> None:
     """Print how an operation stands; exit with code 1 unless it is done or goes on."""
     if target.json:
-        write_json({"operation": operation_json(found)})
+        write_json({"operation": json_output.operation(found)})
     else:
         write_hanging("", outcome_words(found))
         if found.status != "done":
@@ -124,47 +106,3 @@ def _report(target: Target, found: OperationRow, served: bool) -> None:
         )
     if found.status.ended and found.status != "done":
         sys.exit(EXIT_REFUSED)
-
-
-def outcome_words(found: OperationRow) -> str:
-    """One line: what an operation did."""
-    past = PAST.get(found.entry.action, found.entry.action)
-    progress = found.progress
-    done, skipped = found.done or 0, found.skipped or 0
-    changed = f"{done:,} job{'' if done == 1 else 's'} {'was' if done == 1 else 'were'} {past}"
-    if skipped:
-        why = "changed meanwhile, or needed by an unfinished job" if past == "deleted" else "changed meanwhile"
-        changed += f"; {skipped:,} {'was' if skipped == 1 else 'were'} skipped ({why})"
-    if found.status == "done":
-        return changed
-    if found.status == "running":
-        return f"operation {found.id} has begun: workers carry it out"
-    if found.status == "held":
-        tried, allowed = found.entry.options.get("canary", "?"), found.entry.options.get("max_failures", "0")
-        failed = "too many" if progress is None else f"{progress.failures}"
-        tally = f"{failed} of the {tried} jobs that were tried first died again (allowed: {allowed})"
-        return f"held: {tally}; the others stay as they are"
-    if found.status == "stopped":
-        return f"stopped: {changed}; the others stay as they are"
-    why = f": {one_line(progress.reason)}" if progress is not None and progress.reason else ""
-    return f"failed{why}; {changed}"
-
-
-def operation_json(found: OperationRow) -> dict[str, Any]:
-    """An operation as JSON: always the same keys."""
-    entry, progress = found.entry, found.progress
-    return {
-        "id": found.id,
-        "at": entry.at,
-        "by": entry.by,
-        "action": entry.action,
-        "filter": entry.filter,
-        "options": entry.options,
-        "status": found.status.value,
-        "done": found.done,
-        "skipped": found.skipped,
-        "phase": None if progress is None else progress.phase,
-        "total": None if progress is None else progress.total,
-        "failures": None if progress is None else progress.failures,
-        "reason": (progress.reason or None) if progress is not None else None,
-    }

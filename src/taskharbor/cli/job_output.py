@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.cli import json_output
 from taskharbor.cli.acting import reveal
 from taskharbor.cli.output import at_terminal, write, write_facts, write_json, write_table
-from taskharbor.cli.redaction import HIDDEN, Redaction
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
-from taskharbor.cli.text import first_line, one_line
-from taskharbor.cli.timefmt import format_duration, relative, with_distance
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import JobInfo
+from taskharbor.ops import json_output
 from taskharbor.ops.ids import find_job
 from taskharbor.ops.job_view import tries_of
+from taskharbor.ops.redaction import HIDDEN, Redaction
+from taskharbor.ops.text import first_line, one_line
+from taskharbor.ops.timefmt import format_duration, relative, with_distance
 
 COLUMNS = (
     Column("#", right=True),

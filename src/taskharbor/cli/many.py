@@ -6,33 +6,29 @@ to the operation as its `until`. What dies later is not touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from taskharbor.cli import json_output
 from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.confirm import confirm, expect_person
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.following import PAST, follow
+from taskharbor.cli.following import follow
 from taskharbor.cli.output import at_terminal, write, write_facts, write_json, write_table
-from taskharbor.cli.redaction import HIDDEN
 from taskharbor.cli.selection import Selection
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
-from taskharbor.cli.text import one_line
-from taskharbor.cli.timefmt import format_duration, format_moment, relative
-from taskharbor.model.errors import JobNotFound
-from taskharbor.model.job import JobInfo
+from taskharbor.ops import json_output
+from taskharbor.ops.operation_words import PAST
+from taskharbor.ops.preview import Preview, read_preview
+from taskharbor.ops.redaction import HIDDEN
+from taskharbor.ops.timefmt import format_duration, format_moment, relative
 
 if TYPE_CHECKING:
-    from taskharbor.client.operation import DryRun, Operation
+    from taskharbor.client.operation import Operation
 
-SAMPLE_JOBS = 5
 COLUMNS = (
     Column("id", whole=True, ids=True),
     Column("type", tail=True),
@@ -40,15 +36,6 @@ COLUMNS = (
     Column("state", whole=True),
     Column("when", whole=True, times=True),
 )
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What an operation would change, and what would keep its jobs from running afterwards."""
-
-    found: DryRun
-    sample: list[JobInfo]  # with their payloads, which are masked in their errors
-    notes: list[str]
 
 
 def change_many(target: Target, selection: Selection, action: str, **options: Any) -> None:
@@ -90,35 +77,10 @@ def wrong_options(selection: Selection, error: Exception) -> Exception:
 
 async def _preview(operator: Operator, selection: Selection, action: str, options: dict[str, Any]) -> Preview:
     try:
-        found = await operator.actions.dry_run(await selection.jobs(operator), action, **options)
+        jobs = await selection.jobs(operator)
+        return await read_preview(operator.driver, operator.now, operator.actions, jobs, action, **options)
     except (TypeError, ValueError) as error:
         raise wrong_options(selection, error) from error
-    sample = await whole_records(operator, found.sample[: min(SAMPLE_JOBS, selection.limit or SAMPLE_JOBS)])
-    notes = await _notes(operator, found.sample) if action == "requeue" else []
-    return Preview(found, sample, notes)
-
-
-async def whole_records(operator: Operator, jobs: Sequence[JobInfo]) -> list[JobInfo]:
-    """The jobs with their payloads: only a payload that is known can be masked in an error that quotes it."""
-    found = []
-    for info in jobs:
-        try:
-            found.append(await operator.driver.inspect(info.job.id, operator.now))
-        except JobNotFound:
-            continue
-    return found
-
-
-async def _notes(operator: Operator, jobs: Sequence[JobInfo]) -> list[str]:
-    """What keeps the jobs from running once they are back, for the queues of a sample."""
-    workers = await operator.driver.workers(operator.now)
-    notes = []
-    for queue in sorted({info.job.queue for info in jobs}):
-        if await operator.driver.is_paused(queue):
-            notes.append(f"the queue {one_line(queue)} is paused: its jobs wait until it is resumed")
-        if not any(queue in worker.queues for worker in workers):
-            notes.append(f"no worker serves the queue {one_line(queue)} now: its jobs wait for one")
-    return notes
 
 
 def number(count: int, capped: bool = False) -> str:

@@ -1,7 +1,7 @@
 """How output is written: a table on a terminal, plain columns in a pipe, JSON for a script.
 
 In a pipe there are no colours, no cell is truncated, and a row is one line. Text from a store passes through
-`taskharbor.cli.text` first. Only `stats --watch` and the progress bars of `demo` import rich.
+`taskharbor.ops.text` first. Only `stats --watch` and the progress bars of `demo` import rich.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from taskharbor.cli.table import Column, display_width, fitted_lines, in_colour, plain_lines, style
-from taskharbor.cli.text import clean, one_line
+from taskharbor.ops.text import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from taskharbor.cli.errors import CommandError, usage_error
-from taskharbor.cli.text import one_line
+from taskharbor.ops.text import one_line
 
 if TYPE_CHECKING:
     from taskharbor.drivers.contract import Driver

@@ -86,6 +86,7 @@ def make(setup: messages.Setup, link: ChildChannel) -> Worker:
         "poll_interval": setup.poll_interval,
         "shutdown_timeout": setup.shutdown_timeout,
         "max_lost": setup.max_lost,
+        "schedules": setup.schedules,
     }
     if target.harbor is not None:
         if setup.metrics:

@@ -57,6 +57,7 @@ async def audited(
     ids: Sequence[str] = (),
     target: str = "",
     filter: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
     tally: Callable[[T], tuple[int | None, int]] = lambda result: (1, 0),
 ) -> T:
     """Do something that is in the audit before it begins, and again with its outcome afterwards.
@@ -74,11 +75,12 @@ async def audited(
         ids=tuple(ids[:MAX_AUDIT_IDS]),
         n=len(ids) or None,
         filter=dict(filter or {}),
+        options=dict(options or {}),
     )
     await put_entry(client, entry, budget)
     try:
         result = await act()
-    except DriverError:
+    except (DriverError, ValueError):  # of a value that turns out to make no sense for what is stored
         await put_entry(client, msgspec.structs.replace(entry, done=0, refused=len(ids) or 1), budget)
         raise
     done, refused = tally(result)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from taskharbor.client.jobs import Jobs
     from taskharbor.client.operation import Operation
     from taskharbor.client.queue_info import QueueInfo
+    from taskharbor.client.schedules import Schedules
     from taskharbor.tasks.task import Task
 
 
@@ -148,6 +149,13 @@ class StoreCalls:
         return checked_flows(
             self._caller, status=status, since=since, until=until, newest=newest, call_timeout=call_timeout
         )
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the store: to add some, to look at them, to edit, pause, run and delete them."""
+        from taskharbor.client.schedules import Schedules
+
+        return Schedules(self._caller)
 
     # Counts and workers --------------------------------------------------------------------------------------
 

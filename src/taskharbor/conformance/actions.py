@@ -16,6 +16,7 @@ LEASES = (5, 10, 30)
 QUEUES = ("a", "b")
 FLOWS = ("f", "g")
 WORKERS = ("w", "v")
+SCHEDULE_NAMES = ("s", "S", "é")
 
 index = st.integers(0, 63)
 few = st.integers(0, 2)
@@ -45,6 +46,16 @@ as_seen = st.one_of(st.none(), st.integers(0, 255))
 an_entry = st.tuples(
     few, st.sampled_from([-AUDIT_KEPT_FOR - MS, -AUDIT_KEPT_FOR, -SECOND, 0 * MS, MS]), st.integers(0, 1)
 )
+# A change of a schedule: which, what the caller saw of it, its queue (None: it is deleted), when it is due next; its
+# jobs, and whether the last of them has the id of another job.
+a_change = st.tuples(
+    few,
+    st.integers(0, 7),
+    st.sampled_from([None, 0, 0, 0, 1, 1]),
+    st.sampled_from([None, -1, -1, 0, 1, 1, 5]),
+    st.lists(a_job, max_size=2),
+    index,
+)
 
 # What a step may do: the name of a method, its weight, and its arguments.
 ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
@@ -66,7 +77,10 @@ ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
     "requeue": (4, (st.lists(index, min_size=1, max_size=4), when, coin, as_seen)),
     "delete": (3, (st.lists(index, min_size=1, max_size=2), as_seen)),
     "audit": (2, (st.lists(an_entry, max_size=3), few, st.sampled_from([None, None, 0, 1]), st.integers(0, 5), index)),
-    "prune": (1, (st.sampled_from([0, 0, 5, 20]),)),
+    "change_schedules": (4, (st.lists(a_change, min_size=1, max_size=3),)),
+    "change_again": (1, (st.integers(1, 4), coin)),
+    "look": (1, (st.integers(0, 3), few, st.integers(0, 7), coin)),
+    "prune": (2, (st.sampled_from([0, 0, 5, 20]),)),
     "cancel_flow": (1, (st.integers(0, 1),)),
     "begin_flow_anew": (1, (st.integers(0, 1), st.lists(a_job, min_size=1, max_size=2))),
     "advance": (10, (st.integers(0, 7),)),

@@ -29,11 +29,12 @@ from taskharbor.drivers import (
     Outcome,
     Reserved,
     Retry,
+    ScheduleChange,
     State,
     TaskHarborError,
     features_of,
 )
-from taskharbor.drivers.features import ATTEMPTS, AUDIT, FIGURES, FIGURES_KEPT_FOR, FullDriver
+from taskharbor.drivers.features import ATTEMPTS, AUDIT, FIGURES, FIGURES_KEPT_FOR, SCHEDULES, FullDriver
 from taskharbor.model.audit import AUDIT_KEPT_FOR
 
 T = TypeVar("T")
@@ -347,6 +348,9 @@ class Environment:
                 if not (await self.full.audit(until=late, limit=1)).items:
                     break
                 await self.full.put_audit([], late + AUDIT_KEPT_FOR)
+        if self.offers(SCHEDULES):
+            for queue in sorted(self.used):
+                await self._remove_schedules(queue)
         left = sorted(self.used.intersection(await self.driver.queues()))
         for queue in left:
             await self.driver.resume(queue)
@@ -357,6 +361,12 @@ class Environment:
                 ids = ids_of((await self.driver.list(now=late, queue=queue, limit=1000)).items)[::-1]
                 await self.driver.cancel(ids, late)
                 removed |= None in await self.driver.delete(ids)
+
+    async def _remove_schedules(self, queue: str) -> None:
+        while rows := (await self.full.schedules(queue=queue, limit=500)).items:
+            changes = [ScheduleChange(name=row.name, expect=row.revision, to=None) for row in rows]
+            if True not in await self.full.change_schedules(changes, self.now):
+                break
 
 
 @asynccontextmanager

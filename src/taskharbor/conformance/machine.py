@@ -23,8 +23,19 @@ except ModuleNotFoundError as error:
 
 from msgspec.structs import replace
 
-from taskharbor.conformance.actions import FLOWS, LEASES, QUEUES, SECOND, WORKERS, a_job, an_action, index
+from taskharbor.conformance.actions import (
+    FLOWS,
+    LEASES,
+    QUEUES,
+    SCHEDULE_NAMES,
+    SECOND,
+    WORKERS,
+    a_job,
+    an_action,
+    index,
+)
 from taskharbor.conformance.environment import BASE, MS, settled
+from taskharbor.conformance.machine_schedules import ScheduleWalk
 from taskharbor.conformance.twins import Twins
 from taskharbor.drivers import (
     Ack,
@@ -41,7 +52,7 @@ from taskharbor.drivers import (
     State,
     StoredAudit,
 )
-from taskharbor.drivers.features import AMEND, ATTEMPTS, AUDIT, FILTERS, SEEN
+from taskharbor.drivers.features import AMEND, ATTEMPTS, AUDIT, FILTERS, SCHEDULES, SEEN
 from taskharbor.drivers.features import FLOWS as FLOWS_LISTED
 
 MakeDriver: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
@@ -64,6 +75,7 @@ class Machine(RuleBasedStateMachine):
         self.loop, driver, self.prefix, now = type(self).begin()
         name = self.prefix.__add__
         self.twins = Twins(driver, [name(queue) for queue in QUEUES], [name(flow) for flow in FLOWS], now)
+        self.schedules = ScheduleWalk(self.twins, self.prefix)
         self.profile = "mixed"
         self.made = 0
         self.steps = 0
@@ -323,6 +335,33 @@ class Machine(RuleBasedStateMachine):
         }
         self._run(self.twins.read_audit(limit + 1 if not self.prefix else 500, **asked))
 
+    def change_schedules(self, given: list[tuple[Any, ...]]) -> None:
+        if SCHEDULES not in self.features:
+            return
+        jobs = [self._jobs(jobs) for *_, jobs, _ in given]
+        for made, (*_, known) in zip(jobs, given, strict=True):
+            if made and known < 8:
+                made[-1] = replace(made[-1], id=self._ids([known])[0])
+        self._run(self.twins.change_schedules(self.schedules.changes([each[:4] for each in given], jobs)))
+
+    def change_again(self, back: int, deleted: bool) -> None:
+        """The reply to a change was lost, now or some time ago: it is sent again, perhaps after its jobs are gone."""
+        sent = self.schedules.sent[-back:][:1]
+        for changes in sent:
+            if deleted:
+                self._run(self.twins.delete([job.id for change in changes for job in change.jobs]))
+            self._run(self.twins.change_schedules(changes))
+
+    def look(self, queues: int, limit: int, names: int, again: bool) -> None:
+        """At what is due, and at a listing. `names`: which ones, by the bits of the number; all of them by none."""
+        if SCHEDULES not in self.features:
+            return
+        asked = [self.prefix + name for name in [QUEUES[:1], QUEUES[1:], QUEUES, QUEUES[::-1]][queues]]
+        self._run(self.twins.look(asked, limit + 1, again=again))
+        some = [self.prefix + name for place, name in enumerate(SCHEDULE_NAMES) if names >> place & 1]
+        wanted: dict[str, Any] = {"names": some} if some else {"queue": asked[0]} if queues else {}
+        self._run(self.twins.list_schedules(limit + 1 if wanted or not self.prefix else 500, **wanted))
+
     def prune(self, ago: int) -> None:
         self._run(self.twins.prune(self.twins.now - ago * SECOND))
 
@@ -341,7 +380,8 @@ class Machine(RuleBasedStateMachine):
         now = self.twins.now
         ends = [known.held.expires_at for known in self.twins.oracle.jobs.values() if known.held]
         due = [known.job.run_at for known in self.twins.oracle.jobs.values() if known.job.run_at]
-        ahead = sorted(moment for moment in (*ends, *due) if moment > now)
+        rows = [row.next_at for row in self.twins.model.schedules.values() if row.next_at]
+        ahead = sorted(moment for moment in (*ends, *due, *rows) if moment > now)
         if how <= 3 and ahead:
             self.twins.now = ahead[0]
         elif how == 4 and ahead:

@@ -8,13 +8,23 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from taskharbor.conformance.model_store import UNFINISHED, ModelStore, Refusal
-from taskharbor.drivers import Amend, InvalidJob, JobNotFound, JobRecord, Seen, State, StoredAudit, WrongState
+from taskharbor.drivers import (
+    Amend,
+    InvalidJob,
+    JobNotFound,
+    JobRecord,
+    ScheduleChange,
+    Seen,
+    State,
+    StoredAudit,
+    WrongState,
+)
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.model.audit import AUDIT_KEPT_FOR
 
 
 class ModelAdmin(ModelStore):
-    """Requeue, amend, cancel, delete and prune, and writing the audit."""
+    """Requeue, amend, cancel, delete and prune, writing the audit, and changes of schedules."""
 
     def unseen(self, id: str, seen: Sequence[Seen] | None, place: int) -> Refusal | None:
         """Why a job is not changed, whatever its state: it is unknown, or not as the caller saw it."""
@@ -138,3 +148,20 @@ class ModelAdmin(ModelStore):
         """Without a bound on what is forgotten in one call."""
         self.entries |= {entry.id: entry for entry in entries}
         self.entries = {id: entry for id, entry in self.entries.items() if entry.at >= now - AUDIT_KEPT_FOR}
+
+    def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        return [self.change_schedule(change, now) for change in changes]
+
+    def change_schedule(self, change: ScheduleChange, now: datetime) -> bool:
+        row = self.schedules.get(change.name)
+        stored = None if row is None else row.revision
+        if stored == (None if change.to is None else change.to.revision):  # the same change again
+            return True
+        if stored != change.expect:
+            return False
+        self.enqueue(change.jobs, now)
+        if change.to is None:
+            del self.schedules[change.name]
+        else:
+            self.schedules[change.name] = change.to
+        return True

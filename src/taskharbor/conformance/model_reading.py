@@ -9,12 +9,12 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from taskharbor.conformance.model_store import ModelStore
-from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, State, StoredAudit, flow_status
+from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, State, StoredAudit, StoredSchedule, flow_status
 from taskharbor.drivers.graph import flow_info
 
 
 class ModelReading(ModelStore):
-    """Jobs, counts, queues, results and flows at a moment, and the audit."""
+    """Jobs, counts, queues, results and flows at a moment, the audit and schedules."""
 
     def info(self, id: str, now: datetime) -> JobInfo | None:
         job = self.jobs.get(id)
@@ -103,3 +103,21 @@ class ModelReading(ModelStore):
             if (since is None or since <= entry.at) and (until is None or entry.at < until) and by in (None, entry.by)
         ]
         return sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)
+
+    def listed_schedules(self, names: Sequence[str], queue: str | None = None) -> list[StoredSchedule]:
+        """Those of these names, in the order of their names."""
+        rows = [self.schedules[name] for name in sorted(names) if name in self.schedules]
+        return [row for row in rows if queue in (None, row.queue)]
+
+    def due_schedules(
+        self, queues: Sequence[str], now: datetime, after: tuple[datetime, str] | None = None
+    ) -> list[StoredSchedule]:
+        """In the order in which they became due, behind the place `after`."""
+        places = [(row.next_at, name) for name, row in self.schedules.items() if row.next_at and row.queue in queues]
+        due = sorted(place for place in places if place[0] <= now and (after is None or place > after))
+        return [self.schedules[name] for _, name in due]
+
+    def next_due(self, queues: Sequence[str], now: datetime) -> datetime | None:
+        """When the next of them is due."""
+        moments = [row.next_at for row in self.schedules.values() if row.next_at and row.queue in queues]
+        return min((moment for moment in moments if moment > now), default=None)

@@ -19,6 +19,7 @@ from taskharbor.drivers import (
     Outcome,
     State,
     StoredAudit,
+    StoredSchedule,
     TaskHarborError,
 )
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
@@ -76,6 +77,8 @@ class ModelStore:
     cancelled_flows: set[str] = field(default_factory=set)
     entries: dict[str, StoredAudit] = field(default_factory=dict)
     """The audit, by id."""
+    schedules: dict[str, StoredSchedule] = field(default_factory=dict)
+    """By name."""
     number: int = 0
     features: frozenset[str] = ALL_FEATURES
     """Those of the driver that it is compared with."""

@@ -29,12 +29,14 @@ from taskharbor.drivers import (
     JobRecord,
     Lease,
     Outcome,
+    ScheduleChange,
     Seen,
     StoredAudit,
+    StoredSchedule,
     TaskHarborError,
     features_of,
 )
-from taskharbor.drivers.features import UPCOMING, FullDriver
+from taskharbor.drivers.features import SCHEDULES, UPCOMING, FullDriver
 
 T = TypeVar("T")
 
@@ -71,6 +73,10 @@ class Twins:
         """Every id that was tried, stored or not."""
         self.entries: set[str] = set()
         """The ids of all entries of the audit."""
+        self.schedules: set[str] = set()
+        """The names of all schedules."""
+        self._looked: tuple[str | None, tuple[datetime, str] | None] = (None, None)
+        """The cursor of a look at due schedules, and the place where it stands."""
         self._ended = False
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
@@ -203,6 +209,50 @@ class Twins:
         mine, expected = [entry for entry in found if entry.id in self.entries], self.model.audit(**asked)
         assert mine == expected, f"{asked}: {mine}, expected {expected}"
 
+    async def change_schedules(self, changes: Sequence[ScheduleChange]) -> None:
+        self.schedules |= {change.name for change in changes}
+        found = await self.full.change_schedules(changes, self.now)
+        expected = self.model.change_schedules(changes, self.now)
+        assert found == expected, f"change_schedules: {found}, expected {expected}"
+        for change, happened in zip(changes, found, strict=True):
+            if happened:
+                await self._spawned(change.jobs)
+        await self.list_schedules(10, names=sorted(self.schedules))
+
+    async def list_schedules(self, limit: int, **asked: Any) -> None:
+        """Those of this walk; a store that is shared may have others."""
+        found: list[StoredSchedule] = []
+        cursor = None
+        while True:
+            page = await self.full.schedules(limit=limit, cursor=cursor, **asked)
+            assert len(page.items) <= limit
+            found, cursor = [*found, *page.items], page.cursor
+            if cursor is None:
+                break
+        mine = [row for row in found if row.name in self.schedules]
+        expected = self.model.listed_schedules(asked.get("names", self.schedules), asked.get("queue"))
+        assert mine == expected, f"{asked}: {mine}, expected {expected}"
+
+    async def look(self, queues: Sequence[str], limit: int, *, again: bool = False) -> None:
+        """What is due, page by page, and what comes next. `again`: from where a look stood before."""
+        cursor, after = self._looked if again else (None, None)
+        latest = self.model.next_due(queues, self.now)
+        while True:
+            page = await self.full.due_schedules(queues, self.now, limit=limit, cursor=cursor)
+            items, expected = list(page.items), self.model.due_schedules(queues, self.now, after)
+            assert len(items) <= limit
+            assert items == expected[: len(items)], f"behind {after} are due {items}, expected {expected}"
+            assert page.upcoming is None or page.upcoming > self.now
+            late = latest is not None and (page.upcoming is None or page.upcoming > latest)
+            assert not late, f"the next schedule is due at {latest}, the page says {page.upcoming}"
+            if page.cursor is None:
+                assert len(items) == len(expected), f"behind {after} are due {expected}, the pages end with {items}"
+                return
+            cursor = page.cursor
+            if items and items[-1].next_at is not None:
+                after = items[-1].next_at, items[-1].name
+            self._looked = cursor, after
+
     # Comparing
 
     async def compare(self) -> None:
@@ -271,6 +321,8 @@ class Twins:
         for flow in self.flows:
             found, expected = await _if_found(self.subject.flow(flow, self.now)), self.model.flow(flow, self.now)
             assert (found and _in_order(found)) == (expected and _in_order(expected))
+        if SCHEDULES in self.features:
+            await self.look(self.queues, 1)
 
 
 async def _if_found(call: Awaitable[T]) -> T | None:

@@ -15,6 +15,7 @@ from taskharbor.flow.on_failure import failure_step
 from taskharbor.model.bounds import MAX_DEPENDENCIES, MAX_SPAWN_JOBS
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.schedule import origin_of
 from taskharbor.model.times import to_ms
 from taskharbor.model.trace import trace_of, with_trace
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, FailureStep, read_steps, write_steps
@@ -77,7 +78,7 @@ def compile_spawn(flow: Flow[Any], parent: JobRecord, now: datetime, queue: str)
             "without an end?"
         )
     compiler = Compiler(now, queue, parent)
-    compiler.metadata = {DEPTH_KEY: str(depth)}
+    compiler.metadata = {DEPTH_KEY: str(depth), **origin_of(parent.metadata)}
     if ON_FAILURE_KEY in parent.metadata:
         compiler.failing = read_steps(parent.metadata[ON_FAILURE_KEY])
     compiled = compiler.finish(compiler.place(flow, None), parent.flow_id or new_id(to_ms(now)))

@@ -9,6 +9,7 @@
     ├── JobCancelled                    the awaited job was cancelled
     └── DriverError
         ├── JobNotFound                 no record of that id
+        ├── ScheduleNotFound            no schedule of that name
         ├── JobNotInflight              there is no lease on it
         ├── LeaseMismatch               another worker has the lease
         ├── LeaseExpired                the lease was the caller's, and has expired
@@ -109,6 +110,10 @@ class DriverError(TaskHarborError):
 
 class JobNotFound(DriverError):
     """The store has no record of that id."""
+
+
+class ScheduleNotFound(DriverError):
+    """The store has no schedule of that name."""
 
 
 class JobNotInflight(DriverError):

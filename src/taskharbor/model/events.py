@@ -268,6 +268,61 @@ class OperatorActed(Event, frozen=True, gc=False):
     entry: AuditEntry
 
 
+class ScheduleEvent(Event, frozen=True, gc=False):
+    """Something that happened to a schedule, at a worker."""
+
+    worker: str
+    schedule: str
+    queue: str
+
+
+class ScheduleFired(ScheduleEvent, frozen=True, gc=False):
+    """A slot got its job, `late` seconds after its moment."""
+
+    level = logging.DEBUG
+
+    slot: datetime
+    job_id: str
+    late: float
+
+
+class ScheduleMissed(ScheduleEvent, frozen=True, gc=False):
+    """Slots passed without a job, because no worker noticed them in time; `catch_up` says what to do then."""
+
+    level = logging.WARNING
+
+    missed: int
+
+
+class ScheduleSkipped(ScheduleEvent, frozen=True, gc=False):
+    """Slots got no job, because a job of an earlier one has not ended."""
+
+    skipped: int
+
+
+class ScheduleChanged(ScheduleEvent, frozen=True, gc=False):
+    """A declaration in code was stored: a new one (`new`), or one that differs from what was stored."""
+
+    new: bool
+
+
+class ScheduleEditDropped(ScheduleEvent, frozen=True, gc=False):
+    """The code declares a schedule differently than before, so what was edited at run time is gone."""
+
+    level = logging.WARNING
+
+    advice = "edit it again if it is still needed"
+
+
+class ScheduleRefused(ScheduleEvent, frozen=True, gc=False):
+    """A worker leaves a schedule alone that it cannot read, or whose job cannot be stored. Emitted once for each
+    version of the schedule."""
+
+    level = logging.ERROR
+
+    reason: str
+
+
 Observer: TypeAlias = Callable[[Event], None]
 
 

@@ -1,11 +1,13 @@
 """Ids and tokens: time-ordered ids for jobs, unguessable tokens for leases.
 
 An id is a ULID: 26 characters of Crockford's base32, 48 bits of milliseconds and 80 random bits, and within one
-process each is greater than the one before, even within one millisecond. Tokens are 128 random bits in hex.
+process each is greater than the one before, even within one millisecond. A derived id has a hash in place of the
+random bits, so that several processes make the same one. Tokens are 128 random bits in hex.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import threading
@@ -72,6 +74,18 @@ def new_id(milliseconds: int) -> str:
     (26, True)
     """
     return _SOURCE.make(milliseconds)
+
+
+def derived_id(milliseconds: int, text: str) -> str:
+    """The id of a moment and a text: the same in every process, and different for another moment or text.
+
+    >>> derived_id(1_700_000_000_000, "a") == derived_id(1_700_000_000_000, "a")
+    True
+    """
+    if not 0 <= milliseconds < 1 << 48:
+        raise ValueError(f"expected milliseconds since 1970 that fit into an id, got {milliseconds}")
+    digest = hashlib.blake2b(f"{text}\0{milliseconds}".encode(), digest_size=10, person=b"id").digest()
+    return _render(milliseconds << 80 | int.from_bytes(digest, "big"))
 
 
 def new_tokens(count: int) -> Iterator[str]:

@@ -1,13 +1,14 @@
 """A schedule as a store keeps it, and how it changes.
 
-A schedule is one row. Whoever changes it names the revision that was read: the change happens only if the row still has
-that revision, together with the jobs that it stores. So of many workers that notice the same due schedule, one stores
-its job, and no worker has to be the leader.
+A schedule is one row. A change of it names the revision that was read: it happens only if the row still has that
+revision, together with the jobs that it stores. So of many workers that notice the same due schedule, one stores its
+job, and no worker has to be the leader.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -60,3 +61,33 @@ class SchedulePage(msgspec.Struct, frozen=True):
     items: tuple[StoredSchedule, ...]
     cursor: str | None = None
     upcoming: datetime | None = None
+
+
+SCHEDULE_KEY = "taskharbor.schedule"
+"""The metadata of a scheduled job: the name of its schedule."""
+
+SLOT_KEY = "taskharbor.slot"
+"""The metadata of a scheduled job: the moment that it stands for."""
+
+
+def slot_of(metadata: Mapping[str, str]) -> datetime | None:
+    """The moment that a job stands for; None if no schedule made it, or another program wrote something else there.
+
+    >>> slot_of({SLOT_KEY: "2030-01-01T02:30:00+00:00"})
+    datetime.datetime(2030, 1, 1, 2, 30, tzinfo=datetime.timezone.utc)
+    """
+    text = metadata.get(SLOT_KEY)
+    if text is None:
+        return None
+    try:
+        slot = datetime.fromisoformat(text)
+        return None if slot.tzinfo is None else slot.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def origin_of(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The entries that say which schedule made a job, for the jobs that take its place; empty if none did."""
+    if SCHEDULE_KEY not in metadata:
+        return {}
+    return {key: metadata[key] for key in (SCHEDULE_KEY, SLOT_KEY) if key in metadata}

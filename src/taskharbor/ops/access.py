@@ -4,7 +4,8 @@
 | --- | --- | --- | --- | --- |
 | look at jobs, queues, workers, flows, the audit | no | yes | yes | yes |
 | requeue, cancel, amend, pause, resume, stop an operation | no | no | yes | yes |
-| delete | no | no | no | yes |
+| run, edit, reset, pause, resume a schedule | no | no | yes | yes |
+| add a schedule, delete | no | no | no | yes |
 | reveal payloads and results, export them | no | if given | if given | yes |
 """
 
@@ -28,6 +29,8 @@ class Permission(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     STOP = "stop"
+    RUN = "run"
+    ADD = "add"
     DELETE = "delete"
     REVEAL = "reveal"
 
@@ -40,6 +43,7 @@ _OPERATE = _VIEW | {
     Permission.PAUSE,
     Permission.RESUME,
     Permission.STOP,
+    Permission.RUN,
 }
 _ADMIN = frozenset(Permission)
 

@@ -1,4 +1,4 @@
-"""What operators do with jobs, queues, flows and operations: each action checks access first, and is in the audit.
+"""What operators do: each action checks access first, and is in the audit.
 
 Every front end acts through `Actions`: the command line as the administrator that the shell's user is, others with the
 access that they were given. Nothing is decided in a command or a template.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from taskharbor.bulk.plan import OperationStatus, is_operation, may_be_slice
 from taskharbor.client.audit import audited
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from taskharbor.client.client import Client
     from taskharbor.client.jobs import Jobs
     from taskharbor.client.operation import DryRun
+    from taskharbor.client.schedule_info import ScheduleInfo
+    from taskharbor.client.scheduled_step import Scheduled
+    from taskharbor.schedules.rule import RuleOptions
 
 T = TypeVar("T")
 
@@ -173,7 +176,7 @@ class Actions:
             raise WrongState(f"operation {operation_id} is {progress.status}, so it does not go on; begin a new one")
         return operation
 
-    # Queues and flows ------------------------------------------------------------------------------------------
+    # Queues -------------------------------------------------------------------------------------------------
 
     async def pause(self, queue: str) -> None:
         """Hand out no jobs of a queue."""
@@ -184,6 +187,45 @@ class Actions:
         """Hand them out again."""
         self._access.require(Permission.RESUME)
         await self._client.aresume(queue, by=self._access.name)
+
+    # Schedules -------------------------------------------------------------------------------------------------
+
+    async def add_schedule(self, name: str, step: Scheduled, **options: Unpack[RuleOptions]) -> ScheduleInfo:
+        """Add a schedule."""
+        self._access.require(Permission.ADD)
+        return await self._client.schedules.aadd(name, step, by=self._access.name, **options)
+
+    async def edit_schedule(self, name: str, **options: Unpack[RuleOptions]) -> ScheduleInfo:
+        """Change when a schedule comes."""
+        self._access.require(Permission.AMEND)
+        return await self._client.schedules.aedit(name, by=self._access.name, **options)
+
+    async def reset_schedule(self, name: str) -> ScheduleInfo:
+        """Drop what was edited."""
+        self._access.require(Permission.AMEND)
+        return await self._client.schedules.areset(name, by=self._access.name)
+
+    async def pause_schedule(self, name: str) -> ScheduleInfo:
+        """Let a schedule make no jobs."""
+        self._access.require(Permission.PAUSE)
+        return await self._client.schedules.apause(name, by=self._access.name)
+
+    async def resume_schedule(self, name: str) -> ScheduleInfo:
+        """Let it make jobs again."""
+        self._access.require(Permission.RESUME)
+        return await self._client.schedules.aresume(name, by=self._access.name)
+
+    async def run_schedule(self, name: str) -> str:
+        """Make a job of a schedule now; returns its id."""
+        self._access.require(Permission.RUN)
+        return (await self._client.schedules.arun(name, by=self._access.name)).id
+
+    async def delete_schedule(self, name: str) -> ScheduleInfo:
+        """Delete a schedule, and return what it was."""
+        self._access.require(Permission.DELETE)
+        return await self._client.schedules.adelete(name, by=self._access.name)
+
+    # Flows -----------------------------------------------------------------------------------------------------
 
     async def cancel_flow(self, flow_id: str) -> int:
         """Cancel what has not ended in a flow; returns the number of jobs."""

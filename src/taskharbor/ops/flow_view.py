@@ -107,7 +107,7 @@ def _without_texts(node: JobInfo) -> JobRecord:
 
 def rows_of(info: FlowInfo) -> list[FlowRow]:
     """The tree, from the top: each row stands under the last of those that it waits for."""
-    graph = _Graph(info)
+    graph = FlowGraph(info)
     units = graph.units()
     unit_of = {id: number for number, unit in enumerate(units) for id in unit}
     below: dict[int, list[int]] = {}
@@ -129,7 +129,7 @@ def rows_of(info: FlowInfo) -> list[FlowRow]:
     return found
 
 
-class _Graph:
+class FlowGraph:
     """The jobs of a flow, what each waits for, and how far it is from the beginning and the end."""
 
     def __init__(self, info: FlowInfo) -> None:

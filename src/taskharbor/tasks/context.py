@@ -17,6 +17,7 @@ import msgspec
 from taskharbor.model.errors import Cancel, Snooze
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name, class_name
+from taskharbor.model.schedule import slot_of
 
 logger = logging.getLogger("taskharbor.job")
 
@@ -198,6 +199,15 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
     def fence(self) -> int:
         """An integer that grows with every delivery of this job."""
         return self.job.deliveries
+
+    @property
+    def slot(self) -> datetime | None:
+        """The moment that this run stands for, aware and in UTC: the slot of its schedule; None if no schedule made it.
+
+        The jobs of a scheduled workflow stand for its slot, too. For a run that a person asked for it is the moment of
+        that call.
+        """
+        return slot_of(self.job.metadata) if self.job.metadata else None
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

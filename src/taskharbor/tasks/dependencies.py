@@ -74,7 +74,7 @@ class Injection(msgspec.Struct, frozen=True, eq=False):
         return self.on_loop + self.in_thread
 
 
-class Declared(msgspec.Struct, frozen=True):
+class InjectedParameters(msgspec.Struct, frozen=True):
     """The injected parameters of a handler: name, marker and annotation of each. `is_complete`: an annotation that
     cannot be resolved yet may hold another one."""
 
@@ -82,14 +82,14 @@ class Declared(msgspec.Struct, frozen=True):
     is_complete: bool
 
 
-def declared_parameters(function: Callable[..., Any], name: str) -> Declared:
+def declared_parameters(function: Callable[..., Any], name: str) -> InjectedParameters:
     """The injected parameters of a function, as far as they can be seen now."""
     if not _may_have_injected(function):
-        return Declared((), True)
+        return InjectedParameters((), True)
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return Declared((), True)  # its layout says why
+        return InjectedParameters((), True)  # its layout says why
     found, complete, hints = [], True, hints_now(function)
     for parameter in parameters:
         hint = hints.get(parameter.name, _EMPTY) if hints is not None else hint_of(function, parameter)
@@ -97,7 +97,7 @@ def declared_parameters(function: Callable[..., Any], name: str) -> Declared:
         if marker is not None and not is_context(hint):
             found.append((parameter.name, marker, hint))
         complete = complete and (hint is not UNRESOLVED or marker is not None)
-    return Declared(tuple(found), complete)
+    return InjectedParameters(tuple(found), complete)
 
 
 def _may_have_injected(function: Callable[..., Any]) -> bool:
@@ -112,7 +112,7 @@ def _may_have_injected(function: Callable[..., Any]) -> bool:
 
 
 def compile_injection(
-    task: str, parameters: Declared, *, is_coroutine: bool, replacements: Replacements | None = None
+    task: str, parameters: InjectedParameters, *, is_coroutine: bool, replacements: Replacements | None = None
 ) -> Injection | None:
     """The injection of a handler; None if it has no injected parameters, TypeError if they cannot be given."""
     if not parameters.parameters:

@@ -17,6 +17,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
 from taskharbor.model.safe_repr import shown
+from taskharbor.model.schedule import origin_of
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
 from taskharbor.tasks.flow_metadata import ON_FAILURE_ROLE, ROLE_KEY, read_metadata
@@ -132,6 +133,8 @@ def _record(step: FailureStep, job: JobRecord, reason: str, codec: Codec, now: d
         group=step.group,
         group_limit=step.group_limit,
         flow_id=job.flow_id,
-        metadata=with_trace({**step.metadata, ROLE_KEY: ON_FAILURE_ROLE}, trace_of(job.metadata)),
+        metadata=with_trace(
+            {**step.metadata, **origin_of(job.metadata), ROLE_KEY: ON_FAILURE_ROLE}, trace_of(job.metadata)
+        ),
         created_at=now,
     )

@@ -27,6 +27,9 @@ ON_FAILURE_ROLE = "on_failure"
 JOIN_TYPE = "taskharbor.join"
 """The built-in type of the job that closes what ends in several jobs. Nothing runs, and no result is stored."""
 
+LAUNCH_TYPE = "taskharbor.launch"
+"""The built-in type of the job that starts a scheduled workflow."""
+
 JOIN_SUFFIX = ".join"
 """The end of a join's id: a reader of results need not inspect jobs with other ids."""
 

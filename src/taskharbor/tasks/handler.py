@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.times import Duration, duration
@@ -25,6 +25,9 @@ from taskharbor.tasks.on_dead import DeathWatches
 from taskharbor.tasks.payload_binding import Assemble, Bound, assembler, binder
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.signature import Signature
+
+if TYPE_CHECKING:
+    from taskharbor.schedules.changes import Declaration
 
 __all__ = ["Bound", "Handler", "HandlerRegistry", "PayloadMismatch", "load_reference"]
 
@@ -182,6 +185,7 @@ class HandlerRegistry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self.deaths = DeathWatches()
+        self.schedules: dict[str, Declaration] = {}  # that this program declares, by name
         self.get: Callable[[str], Handler | None] = self._handlers.get
 
     def add(self, handler: Handler) -> None:

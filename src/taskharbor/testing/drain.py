@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import warnings
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import SCHEDULES, FullDriver, offers, require
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
-from taskharbor.model.events import Event, JobStarted, Observer
+from taskharbor.model.events import Event, JobStarted, Observer, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE, JobRecord
 from taskharbor.tasks.flow_metadata import BIND_KEY
+from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.tasks.lifespan import Lifespan
 from taskharbor.tasks.task import Task
 
@@ -44,7 +46,8 @@ async def adrain(harbor: Drainable) -> int:
 
     The real worker does it, with one slot, so that the order is the store's. What is scheduled for later, or waits
     for a retry, stays: move the harbor's clock and drain again. Jobs of a queue that `harbor.worker()` does not serve
-    run too, with a warning.
+    run too, with a warning. The harbor's schedules are stored first, as when a worker starts, and what is due is fired,
+    with the `catch_up` and `overlap` of each.
     """
     started = 0
     ran: set[str] = set()
@@ -55,19 +58,20 @@ async def adrain(harbor: Drainable) -> int:
             started += 1
             ran.add(event.job.queue)
 
+    await _declare(harbor)
     async with AsyncExitStack() as lifespans:
-        resources: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         while True:
             before = started
             async with _opened(harbor) as driver:
+                fired = await _fire(harbor, driver)
                 found = await driver.queues()
             if found:
                 queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
-                observers = (*getattr(harbor, "observers", ()), count)
-                resources = resources or await _resources(harbor, lifespans)
-                worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers, **resources)
-                await worker.arun(until_empty=True)
-            if started == before:
+                options = options or await _worker_options(harbor, lifespans)
+                options["observers"] = (*getattr(harbor, "observers", ()), count)
+                await harbor.worker(queues=queues, **options).arun(until_empty=True)
+            if started == before and not fired:
                 break
     strange = sorted(ran - set(getattr(harbor, "declared_queues", ran)))
     if strange:
@@ -79,13 +83,56 @@ async def adrain(harbor: Drainable) -> int:
     return started
 
 
-async def _resources(harbor: Drainable, lifespans: AsyncExitStack) -> dict[str, Any]:
-    """The harbor's lifespan, entered once for all workers of a drain."""
+async def _worker_options(harbor: Drainable, lifespans: AsyncExitStack) -> dict[str, Any]:
+    """The options of all workers of a drain. They share the harbor's lifespan, which is entered here."""
+    options: dict[str, Any] = {"concurrency": 1, "heart": "loop", "schedules": False}
     lifespan: Lifespan | None = getattr(harbor, "lifespan", None)
-    if lifespan is None:
-        return {}
-    given = await lifespans.enter_async_context(lifespan())
-    return {"lifespan": lambda: nullcontext(given)}
+    if lifespan is not None:
+        given = await lifespans.enter_async_context(lifespan())
+        options["lifespan"] = lambda: nullcontext(given)
+    return options
+
+
+async def _declare(harbor: Drainable) -> None:
+    """Store the harbor's schedules."""
+    declared = _declared(harbor)
+    if not declared:
+        return
+    from taskharbor.schedules.declare import declare
+
+    require(harbor.driver, SCHEDULES, "harbor.schedule(…)")
+    async with _opened(harbor) as driver:
+        await declare(cast(FullDriver, driver), declared, harbor.clock, _observers(harbor))
+
+
+async def _fire(harbor: Drainable, driver: Driver) -> int:
+    """Fire the schedules that are due: those that were added, and those that this harbor declares."""
+    if not offers(driver, SCHEDULES):
+        return 0
+    full, queues, cursor = cast(FullDriver, driver), set[str](), None
+    while True:
+        page = await full.schedules(cursor=cursor, limit=1_000)
+        queues |= {row.queue for row in page.items}
+        cursor = page.cursor
+        if cursor is None:
+            break
+    if not queues:
+        return 0
+    from taskharbor.schedules.firing import ScheduleRunner
+
+    runner = ScheduleRunner(
+        full, harbor.clock, _observers(harbor), worker="drain", queues=queues, declared=_declared(harbor)
+    )
+    return (await runner.look()).fired
+
+
+def _declared(harbor: Drainable) -> Mapping[str, Any]:
+    handlers: HandlerRegistry | None = getattr(harbor, "handlers", None)
+    return {} if handlers is None else handlers.schedules
+
+
+def _observers(harbor: Drainable) -> Observers:
+    return Observers(getattr(harbor, "observers", ()))
 
 
 def drain(harbor: Drainable) -> int:

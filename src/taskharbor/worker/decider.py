@@ -115,6 +115,16 @@ class Decider:
         """It cannot be run at all, here or anywhere."""
         self.decide(delivery, self._builder.failed(delivery, refusal))
 
+    def launch(self, delivery: Delivery) -> None:
+        """It stands for a scheduled workflow, whose jobs take its place."""
+        from taskharbor.tasks.launch import launched  # when there is one
+
+        try:
+            spawned = launched(delivery.job, self._clock.now())
+        except (ValueError, KeyError, RecursionError) as error:
+            return self.refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {class_name(error)}"))
+        return self.decide(delivery, Ack(delivery.lease, None, spawned.jobs, spawned.handover))
+
     def crashed(self, delivery: Delivery) -> None:
         """It was lost too often: it is dead, and its handler is not called again."""
         crashed = decide.crashed(delivery.job, delivery.lease, self._clock.now())

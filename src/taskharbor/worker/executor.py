@@ -1,7 +1,7 @@
 """The executor: runs handlers and turns how they end into outcomes. It touches no storage.
 
     start ─► unknown type: given back          ─► lost too often: dead          ─► suspect: waits to run alone
-          ├► a workflow's join: done, there is nothing to run
+          ├► a workflow's join: done, there is nothing to run; a scheduled workflow: its jobs take its place
           └► launch ─► a task of its own: call the handler (`invocation`) ─► decide (`decider`) ─► outcome queue
 
 Its parts: `capacity` (what occupies the slots), `suspects` (who runs alone), `invocation` (how a handler is called),
@@ -25,7 +25,7 @@ from taskharbor.model.outcome import Ack
 from taskharbor.policy import decide
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import report_early_end
-from taskharbor.tasks.flow_metadata import JOIN_TYPE
+from taskharbor.tasks.flow_metadata import JOIN_TYPE, LAUNCH_TYPE
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.decider import Decider
@@ -182,6 +182,8 @@ class Executor:
     def _without_handler(self, delivery: Delivery) -> None:
         if delivery.job.type == JOIN_TYPE:
             self.decider.decide(delivery, Ack(delivery.lease))
+        elif delivery.job.type == LAUNCH_TYPE:
+            self.decider.launch(delivery)
         else:
             self._give_back_for(delivery, UNKNOWN_TYPE, UNKNOWN_TYPE_DELAY_S)
 

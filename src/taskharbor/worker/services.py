@@ -1,10 +1,11 @@
 """The services of a worker from one start to one stop: wired together, started and stopped in order.
 
-    fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, deadlines, upkeep, operations
+    fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, deadlines, upkeep, operations,
+                                                          scheduler
 
-    start: heart ► settler ► deadlines ► upkeep ► operations ► fetcher
-    stop:  executor (grace, then give back), while a last reserve may be under way ► fetcher ► operations ► settler
-           ► upkeep ► heart
+    start: heart ► settler ► deadlines ► upkeep ► operations ► scheduler ► fetcher
+    stop:  executor (grace, then give back), while a last reserve may be under way ► fetcher ► operations ► scheduler
+           ► settler ► upkeep ► heart
 
 `held` has every delivery from its reserve until its outcome is recorded or refused. The heart renews what is in there.
 """
@@ -15,6 +16,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from taskharbor.drivers.contract import Driver, SqlDriver
 from taskharbor.drivers.features import ATTEMPTS, FIGURES, offers
@@ -35,6 +38,7 @@ from taskharbor.worker.outage import Outage
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.result_binder import ResultBinder
+from taskharbor.worker.scheduler import Scheduler
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.stop_budget import StopBudget
@@ -61,6 +65,8 @@ class Services:
         outage: Outage,
         until_empty: bool,
         channel: ChildChannel | None = None,
+        declares: bool = True,
+        on_declared: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._observers = observers
@@ -83,6 +89,18 @@ class Services:
         )
         self.capacity = self.executor.capacity
         self._operations = Operations(settings=settings, driver=driver, clock=clock, outage=outage, observers=observers)
+        # A process that runs one suspect has to end with it.
+        fires = settings.schedules and (channel is None or channel.suspect is None)
+        self.scheduler = Scheduler(
+            settings=msgspec.structs.replace(settings, schedules=fires),
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            observers=observers,
+            handlers=handlers,
+            declares=declares,
+            on_declared=on_declared,
+        )
         self.fetcher = Fetcher(
             settings=settings,
             driver=driver if channel is None else channel.hand_over(driver, clock, handlers, settings),
@@ -101,7 +119,7 @@ class Services:
                 max_lost=settings.max_lost,
             ),
             until_empty=until_empty,
-            before_end=self._operations.run_one,
+            before_end=self._before_end,
         )
         self._settler = Settler(
             worker=settings.name,
@@ -125,6 +143,7 @@ class Services:
             self.executor.interrupts.deadlines,
             self._upkeep,
             self._operations,
+            self.scheduler,
             self.fetcher,
         )
         self.watch = LoopWatch(settings.name, held, observers)
@@ -133,6 +152,11 @@ class Services:
     def _room(self) -> int:
         """How many jobs the fetcher may take: none while too many outcomes wait to be written."""
         return 0 if self._outcomes.is_full else self.executor.room()
+
+    async def _before_end(self) -> bool:
+        """Whether something was done that may have brought jobs, for a worker that ends when there are none."""
+        ran = await self._operations.run_one()
+        return await self.scheduler.run_one() or ran
 
     async def start(self) -> None:
         """Start serving."""
@@ -182,10 +206,12 @@ class Services:
         self.fetcher.ask_to_stop()
         self._upkeep.ask_to_stop()
         self._operations.ask_to_stop()
+        self.scheduler.ask_to_stop()
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             partial(self.executor.stop, hurry),
             partial(self.fetcher.end, budget, 0.5),  # not all of the time: the settler needs the rest
             partial(self._operations.end, budget, 0.5),
+            partial(self.scheduler.end, budget, 0.5),
             partial(self._settler.end, budget, 0.8),
             partial(self._upkeep.end, budget),
             partial(self._heart.stop, budget),

@@ -33,6 +33,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_result: int = MAX_RESULT_BYTES
     heart: str = "thread"  # or "loop": everything on one thread, for drain and simulation
     operations: bool = True  # whether it also carries out bulk operations
+    schedules: bool = True  # whether it also stores what code declares, and fires what is due
 
 
 def settings(
@@ -47,12 +48,15 @@ def settings(
     max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     name: str | None = None,
     heart: str = "thread",
+    schedules: bool = True,
 ) -> WorkerSettings:
     """Check what a user wrote, and raise an error that says what was expected."""
     if isinstance(queues, str):
         queues = [queues]
     elif queues is not None and not isinstance(queues, Iterable):
         raise TypeError(f"queues: expected queue names, got {type(queues).__name__}")
+    if not isinstance(schedules, bool):
+        raise TypeError(f"schedules: expected True or False, got {type(schedules).__name__}")
     if heart not in ("thread", "loop"):
         raise ValueError(f"heart: expected 'thread' or 'loop', got {heart!r}")
     served = tuple(dict.fromkeys((DEFAULT_QUEUE,) if queues is None else map(_plain, queues)))
@@ -82,6 +86,7 @@ def settings(
         max_lost=_at_least(1, max_lost, "max_lost"),
         max_attempts=_at_least(1, max_attempts, "max_attempts"),
         heart=heart,
+        schedules=schedules,
     )
 
 

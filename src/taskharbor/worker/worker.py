@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import SCHEDULES, require
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock, follow
 from taskharbor.model.codec import Codec, JsonCodec
@@ -77,12 +78,14 @@ class Worker:
         name: str | None = None,
         handlers: HandlerRegistry | None = None,
         heart: str = "thread",
+        schedules: bool = True,
         lifespan: Lifespan | None = None,
         overrides: Overrides | None = None,
         child_processes: bool = True,
     ) -> None:
-        """`lifespan`: opens what handlers share, once for each run. `child_processes=False`: a handler with
-        `process=True` runs in this process."""
+        """`schedules=False`: it neither stores what its code declares with `harbor.schedule`, nor fires schedules.
+        `lifespan`: opens what handlers share, once for each run. `child_processes=False`: a handler with `process=True`
+        runs in this process."""
         check_policy(retry, "retry")
         self._settings = settings(
             queues=queues,
@@ -94,6 +97,7 @@ class Worker:
             max_lost=max_lost,
             name=name,
             heart=heart,
+            schedules=schedules,
         )
         self._source: Driver = open_driver(driver) if isinstance(driver, str) else driver
         self._retry = retry
@@ -109,11 +113,10 @@ class Worker:
         self._outage = Outage(self._settings.name, self._clock, self._observers)
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._retire = asyncio.Event()
+        self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._services: Services | None = None
         self._signals = 0
+        self._has_declared = False  # its schedules are stored: that happens once, not with every run
         self.channel: ChildChannel | None = None  # to the supervisor, which renews the leases; set before a run
 
     def __repr__(self) -> str:
@@ -185,6 +188,8 @@ class Worker:
         refuse_while_main_is_imported("a worker was run")
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
+        if self._settings.schedules and self._handlers.schedules:
+            require(self._source, SCHEDULES, f"harbor.schedule({next(iter(self._handlers.schedules))!r}, …)")
         if self._state == "stopped":  # a stop before the first run counts for that run
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
@@ -195,7 +200,7 @@ class Worker:
         thrown_away = False
         try:
             if await self._open(driver):
-                await self._serve_within_lifespan(driver, until_empty)
+                await self._serve(driver, until_empty)
         except GeneratorExit:  # this coroutine is discarded with its loop: nothing can be awaited any more
             thrown_away = True
             raise
@@ -216,6 +221,10 @@ class Worker:
         """Stop, and give back what is running at once instead of waiting for the grace period."""
         self._call(self._stop.set)
         self._call(self._hurry.set)
+
+    def declare(self) -> None:
+        """Store the schedules that this program declares. A supervisor asks one of its processes to do so."""
+        self._call(self._declare)
 
     def health(self) -> Health:
         """The health of the worker now. Safe from any thread."""
@@ -240,6 +249,15 @@ class Worker:
             stuck=stuck,
             blocked_for=blocked_for,
         )
+
+    def _declare(self) -> None:
+        if self._services is not None:
+            self._services.scheduler.declare()
+
+    def _on_declared(self) -> None:
+        self._has_declared = True
+        if self.channel is not None:
+            self.channel.declared()
 
     async def _run_with_signals(self, until_empty: bool) -> None:
         self._signals = 0
@@ -284,13 +302,13 @@ class Worker:
         self._outage.answered("open")
         return True
 
-    async def _serve_within_lifespan(self, driver: Driver, until_empty: bool) -> None:
+    async def _serve(self, driver: Driver, until_empty: bool) -> None:
         lifespan = self._overrides.of(self._lifespan) if self._lifespan is not None else None
         running = None if lifespan is None else RunningLifespan(lifespan, self._stop.set)
         if running is None or await running.enter(self._stop, self._hurry):
-            await self._serve(driver, until_empty, running)
+            await self._work(driver, until_empty, running)
 
-    async def _serve(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> None:
+    async def _work(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> None:
         try:
             services = await self._start(driver, until_empty, lifespan)
         except GeneratorExit:
@@ -328,6 +346,8 @@ class Worker:
             outage=self._outage,
             until_empty=until_empty,
             channel=self.channel,
+            declares=self.channel is None and not self._has_declared,
+            on_declared=self._on_declared,
         )
         await services.start()
         return services

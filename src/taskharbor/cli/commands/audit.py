@@ -13,10 +13,12 @@ from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import format_moment, parse_time
+from taskharbor.cli.timefmt import parse_time
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.audit import AuditEntry
+from taskharbor.ops import json_output
 from taskharbor.ops.audit_page import outcome_of, read_audit, what_of
+from taskharbor.ops.timefmt import format_moment
 
 COLUMNS = (
     Column("when", whole=True),
@@ -62,7 +64,7 @@ def audit(target: Target, **query: Any) -> None:
 
     entries, cursor = call_store(target, read)
     if target.json:
-        write_json({"entries": [_as_json(entry) for entry in entries], "cursor": cursor})
+        write_json({"entries": [json_output.audit_entry(entry) for entry in entries], "cursor": cursor})
         return
     if entries:
         rows = [[format_moment(e.at), e.by, e.action, outcome_of(e), what_of(e)] for e in entries]
@@ -71,20 +73,3 @@ def audit(target: Target, **query: Any) -> None:
         click.echo("nothing was changed" if cursor is None else "nothing found yet", err=True)
     if cursor is not None:
         click.echo(f"more: --cursor {cursor}", err=True)
-
-
-def _as_json(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "at": entry.at,
-        "by": entry.by,
-        "action": entry.action,
-        "target": entry.target or None,
-        "ids": list(entry.ids),
-        "n": entry.n,
-        "filter": entry.filter,
-        "options": entry.options,
-        "done": entry.done,
-        "refused": entry.refused,
-        "status": entry.status or None,
-    }

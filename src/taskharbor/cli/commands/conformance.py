@@ -9,7 +9,7 @@ import click
 from taskharbor.cli.errors import EXIT_REFUSED, usage_error
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.text import clean
+from taskharbor.ops.text import clean
 
 
 @click.command()

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     default="table",
     help="Output format: table for people, json for scripts.",
 )
-def demo(folder: Path | None, output: str) -> None:
+@click.option("--dashboard", is_flag=True, help="Show a living system in the browser instead, until Ctrl-C.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", default=8420, show_default=True, help="With --dashboard."
+)
+def demo(folder: Path | None, output: str, dashboard: bool, port: int) -> None:
     """Run a short tour: no server, under a minute.
 
     Starts workers and runs jobs that succeed, jobs that fail and are retried, a job that ends in the dead letter queue,
@@ -36,8 +40,9 @@ def demo(folder: Path | None, output: str) -> None:
     Ignores --dsn and $TASKHARBOR_DSN, so it never touches a store of yours.
 
     \b
-    Example:
+    Examples:
       taskharbor demo
+      taskharbor demo --dashboard
 
     JSON: {"dsn", "succeeded", "retries", "cents", "dead", "scheduled", "flow"}: the last three are ids.
     """
@@ -47,6 +52,11 @@ def demo(folder: Path | None, output: str) -> None:
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="taskharbor-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if dashboard:
+        from taskharbor.cli.demo.living import live
+
+        live(folder.resolve(), port)
+        return
     left = asyncio.run(tour(folder.resolve(), Screen(quiet=output == "json")))
     if output == "json":
         write_json(asdict(left))
@@ -68,4 +78,9 @@ Inspect what it left behind:
 Requeue the dead job, and let a worker try it again (Ctrl-C stops the worker):
 
   taskharbor dlq requeue {left.dead}
-  taskharbor worker run --app taskharbor.cli.demo.tasks:harbor"""
+  taskharbor worker run --app taskharbor.cli.demo.tasks:harbor
+
+See it in a browser, or a living system:
+
+  taskharbor dashboard
+  taskharbor demo --dashboard"""

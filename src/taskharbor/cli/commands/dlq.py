@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from taskharbor.cli import json_output
 from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.bulk import BulkResult, finish, meant, would_change
 from taskharbor.cli.commands.dlq_operations import operations
@@ -15,12 +14,14 @@ from taskharbor.cli.commands.list import filter_options, more, page_options, rea
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import at_terminal, write_json, write_table
-from taskharbor.cli.redaction import HIDDEN, Redaction
 from taskharbor.cli.selection import error_options, many_options, pace_options, select
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.cli.timefmt import parse_duration, relative
+from taskharbor.cli.timefmt import parse_duration
 from taskharbor.model.job import State
+from taskharbor.ops import json_output
+from taskharbor.ops.redaction import HIDDEN, Redaction
+from taskharbor.ops.timefmt import relative
 
 COLUMNS = (
     Column("id", whole=True, ids=True),

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.following import follow, operation_json, outcome_words, progress_words
+from taskharbor.cli.following import follow
 from taskharbor.cli.lazy import DefaultGroup
 from taskharbor.cli.output import write, write_facts, write_json, write_table
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import format_duration, format_moment, parse_time, relative, with_distance
+from taskharbor.cli.timefmt import parse_time
 from taskharbor.model.errors import JobNotFound, WrongState
+from taskharbor.ops import json_output
+from taskharbor.ops.operation_words import outcome_words, progress_words
+from taskharbor.ops.timefmt import format_duration, format_moment, relative, with_distance
 
 if TYPE_CHECKING:
     from taskharbor.client.operation import Operation
@@ -68,7 +71,7 @@ def list_(target: Target, since: datetime | timedelta | None, by: str | None, li
 
     found, now = act(target, read)
     if target.json:
-        write_json({"operations": [operation_json(row) for row in found]})
+        write_json({"operations": [json_output.operation(row) for row in found]})
         return
     if not found:
         click.echo("no operations", err=True)
@@ -114,7 +117,7 @@ def show(target: Target, id: str) -> None:
 
     found, now = act(target, read)
     if target.json:
-        write_json(operation_json(found))
+        write_json(json_output.operation(found))
         return
     entry = found.entry
     running = found.progress is not None and not found.status.ended
@@ -174,7 +177,7 @@ def stop(target: Target, id: str) -> None:
 
     found = act(target, change)
     if target.json:
-        write_json(operation_json(found))
+        write_json(json_output.operation(found))
     else:
         write(outcome_words(found) if found.status.ended else f"operation {found.id} stops after the slice under way")
 

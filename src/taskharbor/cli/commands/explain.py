@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.explain import read_situation, reasons
 from taskharbor.cli.output import write, write_hanging, write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.cli.text import one_line
+from taskharbor.model.schedule import SCHEDULE_KEY
+from taskharbor.ops import json_output
+from taskharbor.ops.explain import made_by, read_situation, reasons
+from taskharbor.ops.text import one_line
 
 
 @click.command()
@@ -30,8 +32,9 @@ def explain(target: Target, id: str) -> None:
       taskharbor explain 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor explain 01JQZ5X7T0A8C2E4G6J8M0P2R4 --app tasks:harbor
 
-    JSON: {"id", "type", "queue", "state", "reasons": [{"code", "text", "hint"}]}. code: one of done, dlq, cancelled,
-    leased, unknown_type, not_due, retry_not_due, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused,
+    JSON: {"id", "type", "queue", "state", "schedule", "slot", "reasons": [{"code", "text", "hint"}]}. schedule,
+    slot: of a job that a schedule made, else null. code: one of done, dlq, cancelled, leased,
+    unknown_type, not_due, retry_not_due, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused,
     group_full, never_served, no_worker, slots_stuck, workers_busy, next.
     """
     declared = None if target.harbor is None else frozenset(target.harbor.tasks)
@@ -40,13 +43,12 @@ def explain(target: Target, id: str) -> None:
     found = reasons(seen)
     job = seen.info.job
     if target.json:
-        rows = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
-        write_json(
-            {"id": job.id, "type": job.type, "queue": job.queue, "state": seen.info.state.value, "reasons": rows}
-        )
+        write_json(json_output.explanation(seen.info, found))
         return
     state = seen.info.state.value
     write_hanging("", f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}): {in_colour(state)}")
+    if (origin := made_by(job, seen.now)) is not None:
+        write_hanging("  ", f"{origin}: taskharbor schedule show {one_line(job.metadata[SCHEDULE_KEY])}")
     hints = [each.hint for each in found]
     for number, each in enumerate(found):
         write_hanging("  - ", each.text)

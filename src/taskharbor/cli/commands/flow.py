@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from taskharbor.cli import json_output, timefmt
+from taskharbor.cli import timefmt
 from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.commands.list import choose_time, more, page_options
 from taskharbor.cli.confirm import confirm
@@ -19,9 +19,10 @@ from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FLOWS, require
 from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus
-from taskharbor.ops import flow_view
+from taskharbor.ops import flow_view, json_output
 from taskharbor.ops.ids import flow_id
 from taskharbor.ops.listing import find_flows
+from taskharbor.ops.timefmt import relative, with_distance
 
 COLUMNS = (
     Column("id", whole=True),
@@ -72,13 +73,11 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
 
     page, now = call_store(target, read)
     if target.json:
-        keys = ("id", "status", "created_at", "newest_job_at")
-        flows = [dict(zip(keys, (f.id, f.status, f.created_at, f.updated_at), strict=True)) for f in page.items]
-        write_json({"flows": flows, "cursor": page.cursor})
+        write_json({"flows": [json_output.flow_summary(each) for each in page.items], "cursor": page.cursor})
         return
     if page.items:
         rows = [(f.created_at, f.updated_at) for f in page.items]
-        ages = [[timefmt.relative(moment, now) for moment in each] for each in rows]
+        ages = [[relative(moment, now) for moment in each] for each in rows]
         write_table(COLUMNS, [[f.id, f.status.value, *age] for f, age in zip(page.items, ages, strict=True)])
     more(page, "flows")
 
@@ -109,31 +108,13 @@ def show(target: Target, id: str, mermaid: bool) -> None:
     if mermaid:
         write(draw(info).rstrip())
     elif target.json:
-        write_json(_as_json(info, complete))
+        write_json(json_output.flow(info, complete))
     else:
         _write_tree(info, complete, now)
 
 
 async def _read_flow(driver: Driver, typed: str, now: datetime) -> tuple[FlowInfo, bool, datetime]:
     return (*await flow_view.read_flow(driver, await flow_id(driver, typed, now), now), now)
-
-
-def _as_json(info: FlowInfo, complete: bool) -> dict[str, Any]:
-    from taskharbor.flow.summary import progress_of
-
-    done, total = progress_of(info)
-    return {
-        "id": info.id,
-        "status": info.status.value,
-        "created_at": info.created_at,
-        "updated_at": info.updated_at,
-        "done": done,
-        "total": total,
-        "jobs": [json_output.summary(node) for node in info.nodes],
-        "edges": info.edges,
-        "complete": complete,
-        "next": flow_view.next_commands(info),
-    }
 
 
 def _write_tree(info: FlowInfo, complete: bool, now: datetime) -> None:
@@ -146,8 +127,8 @@ def _write_tree(info: FlowInfo, complete: bool, now: datetime) -> None:
             ("flow", info.id),
             ("status", info.status.value),
             ("jobs", f"{done} of {total} done" if complete else f"{done} of the first {total} done"),
-            ("created", timefmt.with_distance(info.created_at, now)),
-            ("updated", timefmt.with_distance(info.updated_at, now)),
+            ("created", with_distance(info.created_at, now)),
+            ("updated", with_distance(info.updated_at, now)),
         ]
     )
     write("")

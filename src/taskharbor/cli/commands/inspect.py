@@ -9,8 +9,8 @@ import click
 
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.job_output import write_job
-from taskharbor.cli.redaction import Redaction
 from taskharbor.cli.target import Target, shared
+from taskharbor.ops.redaction import Redaction
 
 F = TypeVar("F", bound=Callable[..., Any])
 

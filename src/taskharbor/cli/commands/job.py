@@ -13,10 +13,10 @@ from taskharbor.cli.bulk import BulkResult, finish, meant, would_change
 from taskharbor.cli.commands.inspect import payload_options
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.redaction import Redaction
 from taskharbor.cli.selection import Selection, any_state_options, many_options, select
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.model.job import State
+from taskharbor.ops.redaction import Redaction
 
 _UNFINISHED = tuple(state for state in State if not state.terminal)
 

@@ -8,19 +8,20 @@ from typing import Any, TypeVar
 
 import click
 
-from taskharbor.cli import json_output
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import parse_time, relative
+from taskharbor.cli.timefmt import parse_time
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FILTERS, require
 from taskharbor.model.job import FlowPage, JobInfo, Page, State
+from taskharbor.ops import json_output
 from taskharbor.ops.ids import flow_id, without_payloads
 from taskharbor.ops.job_view import tries_of
 from taskharbor.ops.listing import find_page
+from taskharbor.ops.timefmt import relative
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,11 +9,12 @@ import click
 
 from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.output import write, write_json
-from taskharbor.cli.overview import read_overview, write_queues
+from taskharbor.cli.overview import write_queues
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.text import one_line
 from taskharbor.model.bounds import check_name
+from taskharbor.ops.overview import read_overview
+from taskharbor.ops.text import one_line
 
 
 @click.group()

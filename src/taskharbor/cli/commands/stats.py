@@ -11,9 +11,7 @@ from taskharbor.cli import timefmt
 from taskharbor.cli.output import at_terminal, console, terminal_width, write, write_json
 from taskharbor.cli.overview import (
     NO_WORKERS,
-    Overview,
     queue_table,
-    read_overview,
     worker_table,
     write_queues,
     write_workers,
@@ -22,6 +20,8 @@ from taskharbor.cli.store import call_store
 from taskharbor.cli.table import fitted_lines, style
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.contract import Driver
+from taskharbor.ops.overview import Overview, read_overview
+from taskharbor.ops.timefmt import format_moment
 
 
 @click.command()
@@ -90,7 +90,7 @@ def _write(found: Overview, target: Target, *, one: bool) -> None:
         write_json({"at": found.at, "queues": found.queues, "workers": found.workers}, one=one)
         return
     if one:
-        write(timefmt.format_moment(found.at))
+        write(format_moment(found.at))
     write_queues(found)
     write("")
     write_workers(found)
@@ -102,4 +102,4 @@ def _lines(found: Overview, width: int) -> list[str]:
     """The overview as lines for a terminal of this width."""
     queues = fitted_lines(*queue_table(found, narrow=True), width) if found.queues else ["no queues"]
     workers = fitted_lines(*worker_table(found), width) if found.workers else [style(NO_WORKERS, fg="yellow")]
-    return [style(timefmt.format_moment(found.at), dim=True), *queues, "", *workers]
+    return [style(format_moment(found.at), dim=True), *queues, "", *workers]

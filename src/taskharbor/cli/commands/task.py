@@ -8,7 +8,7 @@ from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.cli.timefmt import format_duration
+from taskharbor.ops.timefmt import format_duration
 
 COLUMNS = (
     Column("name", tail=True),

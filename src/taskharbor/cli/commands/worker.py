@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from taskharbor.cli import timefmt
-from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, safe_text, usage_error
+from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, usage_error
 from taskharbor.cli.target import Target, importing, shared
+from taskharbor.ops.text import safe_text
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -109,6 +110,12 @@ def _served(name: str, text: str) -> Callable[[F], F]:
     default=True,
     show_default=True,
     help="Keep one more started process, ready to replace one that dies.",
+)
+@click.option(
+    "--schedules/--no-schedules",
+    default=True,
+    show_default=True,
+    help="Store the schedules that the app declares, and make the jobs of schedules that are due.",
 )
 @click.option("--health-file", type=click.Path(dir_okay=False), help="Write a JSON health report to this file.")
 @_served("--health", "Serve GET /live and /ready on this port.")

@@ -15,6 +15,7 @@ from taskharbor import Exponential, Fixed, Harbor, JobContext
 from taskharbor.flow import Flow, chord
 
 CHUNK = 100  # lines
+FRAMES = 60
 FAILURES = 2  # of each exchange rate, before it is known
 
 harbor = Harbor()  # --dsn names its store
@@ -46,6 +47,16 @@ async def charge(customer: str, cents: int) -> None:
 @harbor.task(name="demo.newsletter", queue="mail")
 async def newsletter(to: str) -> None:
     """A job for later."""
+
+
+@harbor.task(name="demo.render", queue="video")
+async def render(ctx: JobContext, file: str) -> None:
+    """A long job that says how far it is. Now and then it meets a file that it cannot read."""
+    if random.random() < 0.15:
+        raise OSError("unexpected end of file")
+    for done in range(0, FRAMES, 4):
+        ctx.progress(done, FRAMES, "frames")
+        await asyncio.sleep(0.5)
 
 
 @harbor.task(name="demo.split", queue="import")

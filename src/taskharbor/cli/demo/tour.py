@@ -18,9 +18,9 @@ from typing import Any
 from taskharbor.cli.demo.screen import Screen
 from taskharbor.cli.demo.tasks import CHUNK, FAILURES, charge, greet, harbor, newsletter, rate, split
 from taskharbor.cli.errors import CommandError
-from taskharbor.cli.text import first_line
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
+from taskharbor.ops.text import first_line
 
 APP = "taskharbor.cli.demo.tasks:harbor"
 LINES = 2400
@@ -49,14 +49,14 @@ async def tour(folder: Path, screen: Screen) -> DemoResult:
     dsn = f"sqlite:///{folder}/demo.db"
     harbor.client.use(dsn)
     orders = folder / "orders.csv"
-    _write_orders(orders)
+    write_orders(orders)
     screen.say(f"The store is an SQLite file: {folder}/demo.db")
     with screen:
         try:
             dead, scheduled, importing = await _enqueue(orders)
             screen.say(f"Enqueued: {GREETINGS} greetings, {len(CURRENCIES)} exchange rates that fail at first,")
             screen.say(f"a charge that always fails, a CSV import of {LINES} lines, a newsletter for later.")
-            async with _workers(dsn, folder / "worker.log", screen) as process:
+            async with demo_workers(dsn, folder / "worker.log", screen) as process:
                 driver = await harbor.client._drivers.get()
                 await asyncio.wait_for(_watch(driver, screen, process, folder), TIMEOUT_S)
                 cents = await importing.aresult(TIMEOUT_S)
@@ -111,7 +111,7 @@ async def _watch(driver: Driver, screen: Screen, process: Process, folder: Path)
 
 
 @asynccontextmanager
-async def _workers(dsn: str, log: Path, screen: Screen) -> AsyncIterator[Process]:
+async def demo_workers(dsn: str, log: Path, screen: Screen) -> AsyncIterator[Process]:
     """Two worker processes under a supervisor, started and stopped as a user would do it."""
     shown = f"taskharbor worker run --app {APP} --processes 2"
     command = [sys.executable, "-m", "taskharbor", *shown.split()[1:], "--dsn", dsn, "--poll-interval", "0.2"]
@@ -132,7 +132,8 @@ async def _workers(dsn: str, log: Path, screen: Screen) -> AsyncIterator[Process
             await process.wait()
 
 
-def _write_orders(path: Path) -> None:
+def write_orders(path: Path) -> None:
+    """Write the file that the import reads."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["order", "cents"])

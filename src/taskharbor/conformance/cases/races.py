@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from taskharbor.conformance.case import case
+from taskharbor.conformance.cases.schedules import UNIQUE, add, change, due, read, schedule
 from taskharbor.conformance.cases.seen import CHECKS, DIFFERS, act, seen_of
 from taskharbor.conformance.environment import Environment, ids_of, refusals
-from taskharbor.drivers import Ack, Enqueued, InvalidJob
-from taskharbor.drivers.features import SEEN
+from taskharbor.drivers import Ack, Driver, Enqueued, InvalidJob, ScheduleChange, SchedulesDriver
+from taskharbor.drivers.features import SCHEDULES, SEEN
 
 T = TypeVar("T")
 ROUNDS = 12
@@ -28,6 +29,7 @@ CANCEL_FLOW = (
 )
 CANCELLED = "A job cancelled while inflight frees the capacity of its group, and its worker gets `JobNotInflight`."
 
+SAME_ROW = "Of changes of one row that several callers make at the same time, at most one happens, with its jobs."
 SAME_SEEN = "Of several calls that requeue a job with the same `Seen`, exactly one succeeds."
 
 
@@ -240,3 +242,116 @@ async def delete_beside_the_requeue(env: Environment) -> None:
         pair = (*refusals(deleted), *refusals(requeued))
         assert pair in {("ok", "JobNotFound"), ("WrongState", "ok")}
         assert await env.drain() == ([] if deleted == [None] else [job.id])
+
+
+async def _changed(driver: Driver, env: Environment, *changes: ScheduleChange) -> list[bool]:
+    return await cast(SchedulesDriver, driver).change_schedules(changes, env.now)
+
+
+@case(SAME_ROW, needs=SCHEDULES)
+async def one_slot_one_job(env: Environment) -> None:
+    """Many workers see the same due schedule. The jobs have ids of their own, so that none is known by its id."""
+    drivers = await env.siblings(6)
+    row = schedule(env, "s", 0)
+    await add(env, row)
+    for turn in range(ROUNDS):
+        new = [schedule(env, "s", 0, version=f"{turn} {number}") for number in range(len(drivers))]
+        jobs = [env.job() for _ in drivers]
+        calls = [
+            _after(number % (turn + 1), _changed(driver, env, change(row, new[number], jobs[number])))
+            for number, driver in enumerate(drivers)
+        ]
+        answers = [answer for (answer,) in await asyncio.gather(*calls)]
+        assert answers.count(True) == 1, f"turn {turn}: {answers.count(True)} of them"
+        won = answers.index(True)
+        assert await due(env) == [new[won]]
+        assert await env.drain() == [jobs[won].id]
+        row = new[won]
+
+
+@case(SAME_ROW, needs=SCHEDULES)
+async def one_slot_one_job_in_threads(env: Environment) -> None:
+    """Each worker looks, and moves on what it finds, until all slots have passed."""
+    slots, workers = 25, 4
+    await add(env, schedule(env, "s", 0, version=0, body=b"0"))
+    jobs = {
+        (worker, slot): env.job(id=env.name(f"{slot:03d}-{worker}")) for worker in range(workers) for slot in range(25)
+    }
+
+    def work(worker: int) -> Callable[[Driver], Awaitable[int]]:
+        async def fire(driver: Driver) -> int:
+            fired = 0
+            while rows := (await cast(SchedulesDriver, driver).due_schedules([env.queue], env.now)).items:
+                slot = int(rows[0].body)
+                at = 0 if slot + 1 < slots else None
+                new = schedule(env, "s", at, version=f"{slot} {worker}", body=b"%d" % (slot + 1))
+                fired += (await _changed(driver, env, change(rows[0], new, jobs[worker, slot]))).count(True)
+            return fired
+
+        return fire
+
+    assert sum(await env.in_threads([work(worker) for worker in range(workers)])) == slots
+    assert [id.removeprefix(env.prefix)[:3] for id in await env.all_ids()] == [f"{slot:03d}" for slot in range(slots)]
+
+
+@case(SAME_ROW, UNIQUE, needs=SCHEDULES)
+async def one_name_added_in_two_queues(env: Environment) -> None:
+    drivers = await env.siblings(4)
+    queues = [env.q(name) for name in "abcd"]
+    for turn in range(ROUNDS):
+        rows = [schedule(env, f"{turn:02d}", 1, queue=queue, version=queue) for queue in queues]
+        jobs = [env.job(queue=queue) for queue in queues]
+        calls = [
+            _after((turn * number) % 4, _changed(driver, env, change(None, rows[number], jobs[number])))
+            for number, driver in enumerate(drivers)
+        ]
+        answers = [answer for (answer,) in await asyncio.gather(*calls)]
+        assert answers.count(True) == 1, f"turn {turn}: {answers.count(True)} of them"
+        won = rows[answers.index(True)]
+        assert await read(env, names=[won.name]) == [won]
+        assert [row for row in await due(env, 1, *queues) if row.name == won.name] == [won]
+        for row in rows:
+            assert (row in await read(env, queue=row.queue)) is (row == won)
+        assert [await env.gone(job) for job in jobs] == [not answer for answer in answers]
+
+
+@case(SAME_ROW, needs=SCHEDULES)
+async def moved_beside_a_change_and_a_deletion(env: Environment) -> None:
+    """One of the three happens; the row is where that one left it, and nowhere else."""
+    drivers = await env.siblings(3)
+    a, b = env.q("a"), env.q("b")
+    for turn in range(ROUNDS):
+        old = schedule(env, f"{turn:02d}", 1, queue=a)
+        await add(env, old)
+        moved = schedule(env, f"{turn:02d}", 2, queue=b, version="moved")
+        changed = schedule(env, f"{turn:02d}", 3, queue=a, version="changed")
+        jobs = [env.job(queue=b), env.job(queue=a)]
+        changes = [change(old, moved, jobs[0]), change(old, changed, jobs[1]), change(old, None)]
+        calls = [
+            _after((turn + 2 * number) % 5, _changed(driver, env, changes[number]))
+            for number, driver in enumerate(drivers)
+        ]
+        answers = [answer for (answer,) in await asyncio.gather(*calls)]
+        expected = [row for row, answer in zip((moved, changed), answers, strict=False) if answer]
+        assert answers in ([True, False, False], [False, True, False], [False, False, True])
+        assert [row for row in await due(env, 9, a, b) if row.name == old.name] == expected
+        assert await read(env, names=[old.name]) == expected
+        assert [await env.gone(job) for job in jobs] == [not answer for answer in answers[:2]]
+
+
+@case(SAME_ROW, "An id that already exists writes nothing and is returned with `existed=True`, so the call may be sent "
+      "again.", needs=SCHEDULES)  # fmt: skip
+async def the_job_of_a_change_is_enqueued_meanwhile(env: Environment) -> None:
+    """Under its id: it is one job, and the row changes in either order."""
+    one, two = await env.siblings(2)
+    row = schedule(env, "s", 0)
+    await add(env, row)
+    for turn in range(ROUNDS):
+        job, new = env.job(), schedule(env, "s", 0, version=f"{turn} new")
+        answers, _ = await asyncio.gather(
+            _after(turn % 3, _changed(one, env, change(row, new, job))), _after(turn % 2, two.enqueue([job], env.now))
+        )
+        assert answers == [True]
+        assert await read(env) == [new]
+        assert await env.drain() == [job.id]
+        row = new

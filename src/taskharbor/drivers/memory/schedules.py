@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import islice
+from operator import itemgetter
 
 from taskharbor.drivers.cursor import encode_due, encode_schedule
 from taskharbor.drivers.memory.enqueue import enqueue
@@ -14,8 +15,6 @@ from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery
 from taskharbor.model.bounds import check_schedule_changes
 from taskharbor.model.schedule import ScheduleChange, SchedulePage, StoredSchedule
-
-LAST_NAME = "\U0010ffff"  # behind every name that a schedule can have
 
 
 def change_schedules(
@@ -74,11 +73,10 @@ def list_schedules(store: MemoryStore, wanted: ScheduleQuery) -> SchedulePage:
 def list_due_schedules(store: MemoryStore, wanted: DueQuery) -> SchedulePage:
     """A page of due schedules, and when the next one will be."""
     lines, upcoming = [], None
-    end = (wanted.now, LAST_NAME)
     for queue in wanted.queues:
         places = store.schedule_places.get(queue, [])
         first = 0 if wanted.after is None else bisect_right(places, wanted.after)
-        last = bisect_right(places, end)
+        last = bisect_right(places, wanted.now, key=itemgetter(0))
         lines.append(places[first : min(last, first + wanted.limit + 1)])
         if last < len(places):
             upcoming = places[last][0] if upcoming is None else min(upcoming, places[last][0])

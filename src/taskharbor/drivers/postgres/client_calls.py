@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from taskharbor.drivers.contract import CANCELLED_REASON
@@ -20,14 +21,22 @@ from taskharbor.drivers.postgres.figures import read_figures
 from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.records import nearest_moment
+from taskharbor.drivers.postgres.schedules import (
+    change_batches,
+    change_schedules,
+    list_due_schedules,
+    list_schedules,
+)
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, rows_of, value
 from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
+from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_amend, check_audit, check_moment, check_name
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.schedule import ScheduleChange, SchedulePage
 from taskharbor.model.times import to_us
 
 T = TypeVar("T")
@@ -51,7 +60,7 @@ class Runner(Waits, Protocol):
         """The greatest server time seen so far."""
 
 
-class PostgresClientCalls(ListVerb, FlowsVerb, AuditVerb):
+class PostgresClientCalls(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs):
     """The calls of `ClientDriver`, apart from `open`."""
 
     def __init__(self, options: PostgresOptions) -> None:
@@ -168,6 +177,18 @@ class PostgresClientCalls(ListVerb, FlowsVerb, AuditVerb):
 
     async def list_audit(self, wanted: AuditQuery) -> AuditPage:
         return await self._runner().run(lambda: list_audit(self._schema, wanted))
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        results: list[bool] = []
+        for batch in change_batches(changes, self._options.max_payload):
+            results += await self._runner().run(partial(change_schedules, self._schema, batch, now))
+        return results
+
+    async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
+        return await self._runner().run(lambda: list_schedules(self._schema, wanted))
+
+    async def list_due_schedules(self, wanted: DueQuery) -> SchedulePage:
+        return await self._runner().run(lambda: list_due_schedules(self._schema, wanted))
 
     async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
         return await self._runner().run(lambda: reading.list_flows(self._schema, wanted))

@@ -15,7 +15,7 @@ import msgspec
 
 from taskharbor.drivers.connections import expect
 from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, SingleVerbs, within_lease
-from taskharbor.drivers.features import ALL_FEATURES, SCHEDULES
+from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.postgres import caller_connection, reading, schema
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
 from taskharbor.drivers.postgres.deadline import Deadline
@@ -62,7 +62,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
     datetime.timedelta(days=7)
     """
 
-    features = ALL_FEATURES - {SCHEDULES}
+    features = ALL_FEATURES
 
     def __init__(self, dsn: str) -> None:
         if find_spec("psycopg") is None:  # it is imported with the first connection; say at once that it is missing

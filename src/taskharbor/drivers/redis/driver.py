@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.features import ALL_FEATURES, SCHEDULES
+from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.notes import bad_notes
-from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading
+from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedule_index, schedules
 from taskharbor.drivers.redis.amending import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -31,15 +31,24 @@ from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.redis.sweeping import Sweeper
 from taskharbor.drivers.redis.wait import ArrivalHints
 from taskharbor.drivers.refusals import no_job
+from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
-from taskharbor.model.bounds import check_audit, check_figures, check_job, check_moment, check_name
+from taskharbor.model.bounds import (
+    check_audit,
+    check_figures,
+    check_job,
+    check_moment,
+    check_name,
+    check_schedule_changes,
+)
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
+from taskharbor.model.schedule import ScheduleChange, SchedulePage
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 if TYPE_CHECKING:
@@ -66,14 +75,14 @@ class _Opened:
 
 
 @accepts_any_name
-class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
+class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
     """Jobs in Redis.
 
     >>> RedisDriver("redis://localhost/0").retention
     datetime.timedelta(days=1)
     """
 
-    features = ALL_FEATURES - {SCHEDULES}
+    features = ALL_FEATURES
 
     def __init__(self, dsn: str) -> None:
         self.options = parse(dsn)
@@ -120,7 +129,7 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
 
     async def damaged(self) -> list[str]:
         """What other programs damaged in this store, and what to do about it, a sentence each."""
-        return await damage.report(self.store, await self.reader.queues())
+        return await damage.report(self.store, [*await self.reader.queues(), schedule_index.HOME])
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -309,6 +318,16 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
 
     async def list_audit(self, wanted: AuditQuery) -> AuditPage:
         return await audit.read_audit(self.store, wanted)
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        check_schedule_changes(changes, self.options.max_payload)
+        return await schedules.change_schedules(self.store, changes, now)
+
+    async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
+        return await schedules.list_schedules(self.store, wanted)
+
+    async def list_due_schedules(self, wanted: DueQuery) -> SchedulePage:
+        return await schedules.list_due_schedules(self.store, wanted)
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self.reader.page(wanted, to_ms(now))

@@ -69,7 +69,10 @@ class JobReader:
         found: set[str] = set()
         async for keys in endpoint.scan("{*}:*", SCAN_COUNT):
             for key in keys:
-                name = records.name_of(key.partition(b"}:")[0][1:])
+                tag, _, rest = key.partition(b"}:")
+                name = records.name_of(tag[1:])
+                if rest.startswith(b"th:schedules"):
+                    continue  # schedules make no queue known
                 if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
                     found.add(name)
         self.cache.queues = found

@@ -62,6 +62,11 @@ class AmendArgs(ScriptArgs, kw_only=True):
     changes: Sequence[Any]
 
 
+class ArriveScheduleArgs(ScriptArgs, kw_only=True):
+    script = "arrive_schedule"
+    token: str
+
+
 class CancelFlowArgs(ScriptArgs, kw_only=True):
     script = "cancel_flow"
     flow: str
@@ -70,6 +75,11 @@ class CancelFlowArgs(ScriptArgs, kw_only=True):
     generation: str
     queue_number: int
     cursor: Text
+
+
+class ChangeSchedulesArgs(ScriptArgs, kw_only=True):
+    script = "change_schedules"
+    changes: Sequence[Any]
 
 
 class CheckLocationsArgs(ScriptArgs, kw_only=True):
@@ -107,6 +117,15 @@ class DeliverMessagesArgs(ScriptArgs, kw_only=True):
     script = "deliver_messages"
     patience_s: int
     messages: Sequence[Any]
+
+
+class DueSchedulesArgs(ScriptArgs, kw_only=True):
+    script = "due_schedules"
+    queues: Sequence[str]
+    after: Text | Literal[False]
+    before: Text
+    count: int
+    slow_ms: int
 
 
 class EnqueueArgs(ScriptArgs, kw_only=True):
@@ -192,11 +211,37 @@ class ListLeasesArgs(ScriptArgs, kw_only=True):
     cursor: str
 
 
+class ListSchedulesArgs(ScriptArgs, kw_only=True):
+    script = "list_schedules"
+    names: Sequence[str] | Literal[False]
+    queue: str | Literal[False]
+    start: Text
+    count: int
+    slow_ms: int
+
+
 class ListStateArgs(ScriptArgs, kw_only=True):
     script = "list_state"
     queues: Sequence[str]
     name: str
     most: int
+
+
+class MendSchedulesArgs(ScriptArgs, kw_only=True):
+    script = "mend_schedules"
+    items: Sequence[Any]  # queue, name, and a place among those that are due or "" of each, one after the other
+
+
+class MoveScheduleArgs(ScriptArgs, kw_only=True):
+    script = "move_schedule"
+    operation: str
+    name: str
+    token: str | Literal[False]
+    data: Text
+    expect: str | Literal[False]
+    wanted: str | Literal[False]
+    target: str | Literal[False]
+    patience_ms: int
 
 
 class PauseArgs(ScriptArgs, kw_only=True):
@@ -266,6 +311,11 @@ class ReadLocationsArgs(ScriptArgs, kw_only=True):
     ids: Sequence[str]
 
 
+class ReadSchedulesArgs(ScriptArgs, kw_only=True):
+    script = "read_schedules"
+    items: Sequence[Any]  # as for mend_schedules
+
+
 class ReadStepsArgs(ScriptArgs, kw_only=True):
     script = "read_steps"
     parts: Sequence[Text]  # queue and flow by turns
@@ -314,6 +364,15 @@ class ScanLocationsArgs(ScriptArgs, kw_only=True):
     hash_number: int
     cursor: Text
     count: int
+
+
+class ScheduleIndexArgs(ScriptArgs, kw_only=True):
+    script = "schedule_index"
+    operation: str
+    names: Sequence[str]
+    entries: Sequence[Any]
+    instead: Text | Literal[False]
+    patience_ms: int
 
 
 class SettleArgs(ScriptArgs, kw_only=True):

@@ -19,6 +19,7 @@ PACKAGE = "taskharbor.drivers.redis"
 pack = msgspec.msgpack.Encoder().encode
 _NEEDS = re.compile(r"^-- needs: (.*)$", re.MULTILINE)
 _WITHOUT = re.compile(r"^-- without: (.*)$", re.MULTILINE)
+_WITH = re.compile(r"^-- with: (.*)$", re.MULTILINE)
 _COMMENT = re.compile(rb"^\s*--[^\n]*\n", re.MULTILINE)
 
 
@@ -46,7 +47,7 @@ class Script:
 
 @functools.cache
 def fragments() -> tuple[tuple[str, str], ...]:
-    """The fragments, name and text, in the order of their numbers."""
+    """The fragments, name and text, in the order of their numbers; those without one come last."""
     folder = files(PACKAGE) / "lua" / "lib"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".lua"))
     return tuple((name, source(PACKAGE, f"lib/{name}")) for name in names)
@@ -61,14 +62,15 @@ def compose(name: str, text: str) -> Script:
     """Put the library fragments before a script, and strip the comments.
 
     A script runs from its first line each time it is called, fragments included. So it names the fragments that it
-    `needs`, in a comment line, or those that it can do `without`.
+    `needs`, in a comment line, or those that it can do `without`. A fragment without a number, for a feature that few
+    scripts know, is used by those that name it (`with`).
     """
-    needed = _words(_NEEDS, text)
-    left_out = _words(_WITHOUT, text)
+    needed, left_out, further = _words(_NEEDS, text), _words(_WITHOUT, text), _words(_WITH, text)
     used = [
         fragment
         for file, fragment in fragments()
-        if (name_of := file.removesuffix(".lua")) not in left_out and (not needed or name_of in needed)
+        if (name_of := file.removesuffix(".lua")) in needed | further
+        or (not needed and name_of[0].isdigit() and name_of not in left_out)
     ]
     whole = "\n".join([*used, text])
     return Script(name, _COMMENT.sub(b"", whole.encode()).decode())

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from taskharbor.drivers.features import ALL_FEATURES, SCHEDULES
+from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
-from taskharbor.drivers.sqlite import admin, audit, figures, listing, reading
+from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
+from taskharbor.drivers.sqlite import admin, audit, figures, listing, reading, schedules
 from taskharbor.drivers.sqlite.amend import amend
 from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
@@ -16,14 +17,15 @@ from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, Page, Seen, WorkerInfo
+from taskharbor.model.schedule import ScheduleChange, SchedulePage
 
 T = TypeVar("T")
 
 
-class ClientCalls(ListVerb, FlowsVerb, AuditVerb):
+class ClientCalls(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs):
     """What both can do with a session. A subclass says how a session is got."""
 
-    features = ALL_FEATURES - {SCHEDULES}
+    features = ALL_FEATURES
     options: SqliteOptions
 
     async def _write(self, work: Callable[[WriteSession], T]) -> T:
@@ -72,6 +74,12 @@ class ClientCalls(ListVerb, FlowsVerb, AuditVerb):
     async def list_audit(self, wanted: AuditQuery) -> AuditPage:
         return await self._read(lambda session: audit.list_audit(session, wanted))
 
+    async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
+        return await self._read(lambda session: schedules.list_schedules(session, wanted))
+
+    async def list_due_schedules(self, wanted: DueQuery) -> SchedulePage:
+        return await self._read(lambda session: schedules.list_due_schedules(session, wanted))
+
     # Deciding
 
     async def requeue(
@@ -110,3 +118,7 @@ class ClientCalls(ListVerb, FlowsVerb, AuditVerb):
 
     async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
         await self._write(lambda session: audit.put_audit(session, entries, now))
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        limit = self.options.max_payload
+        return await self._write(lambda session: schedules.change_schedules(session, changes, now, limit))

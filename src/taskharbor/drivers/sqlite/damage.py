@@ -54,7 +54,8 @@ def decode_any(raw: bytes) -> str:
         return "\0" + raw.decode(errors="replace")
 
 
-def _is_name(value: Any) -> bool:
+def is_name(value: Any) -> bool:
+    """Whether it is a name as we store them."""
     try:
         check_name(value, "")
     except InvalidJob:
@@ -106,7 +107,7 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 # The column, its name for a person, the check, and what is shown instead of a value that fails it.
 _COLUMNS: tuple[tuple[str, str, Callable[[Any], bool], Any], ...] = (
-    ("type", "type", _is_name, ""),
+    ("type", "type", is_name, ""),
     ("payload", "payload", _is_bytes, b""),
     ("attempts", "attempts", is_number, 0),
     ("max_attempts", "max_attempts", is_number, 0),
@@ -117,10 +118,10 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], bool], Any], ...] = (
     ("run_at", "run_at", _or_none(is_moment), None),
     ("timeout", "timeout", _or_none(_is_timeout), None),
     ("idempotency_key", "idempotency_key", _or_none(_is_key), None),
-    ("grp", "group", _or_none(_is_name), None),
+    ("grp", "group", _or_none(is_name), None),
     ("depends_on", "depends_on", _or_none(_decodes(_ids)), None),
-    ("flow_id", "flow_id", _or_none(_is_name), None),
-    ("handed_to", "handed_to", _or_none(_is_name), None),
+    ("flow_id", "flow_id", _or_none(is_name), None),
+    ("handed_to", "handed_to", _or_none(is_name), None),
     ("metadata", "metadata", _or_none(_decodes(_metadata)), None),
     ("last_error", "last_error", _is_text, ""),
     ("failed_at", "failed_at", _or_none(is_moment), None),

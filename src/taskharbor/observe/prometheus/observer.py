@@ -42,7 +42,13 @@ COUNTERS: dict[type[e.Event], tuple[str, str]] = {
     e.HandlerStuck: ("taskharbor_handlers_stuck", "Handlers that went on after their job was decided without them."),
     e.StoreLost: ("taskharbor_store_outages", "Outages of the store that workers met."),
 }
-WANTED = frozenset(COUNTERS) | {e.StoreBack, e.HandlerFreed, e.WorkerStopped}
+SLOTS: dict[type[e.ScheduleEvent], tuple[str, str]] = {
+    e.ScheduleFired: ("taskharbor_schedule_slots_fired", "Slots of schedules that got a job."),
+    e.ScheduleMissed: ("taskharbor_schedule_slots_missed", "Slots that passed without a job."),
+    e.ScheduleSkipped: ("taskharbor_schedule_slots_skipped", "Slots skipped because an earlier job had not ended."),
+}
+LATENESS = "taskharbor_schedule_lateness_seconds"
+WANTED = frozenset(COUNTERS) | frozenset(SLOTS) | {e.StoreBack, e.HandlerFreed, e.WorkerStopped}
 
 
 class Observed(Protocol):
@@ -67,6 +73,7 @@ class PrometheusObserver:
             raise ValueError(f"max_label_sets: expected 1 or more, got {max_label_sets}")
         self._max_label_sets = max_label_sets
         self._pairs: set[tuple[str, str]] = set()
+        self._schedules: set[str] = set()
         self._stuck: dict[str, int] = {}  # stuck slots, by worker
         self._lock = threading.Lock()
         try:
@@ -86,6 +93,12 @@ class PrometheusObserver:
             )
             self._durations = Histogram(
                 DURATION, "How long executions took.", (*LABELS, "outcome"), registry=registry, buckets=buckets
+            )
+            self._slots = {
+                kind: Counter(name, text, ("schedule",), registry=registry) for kind, (name, text) in SLOTS.items()
+            }
+            self._lateness = Histogram(
+                LATENESS, "How long after their slots jobs were made.", registry=registry, buckets=buckets
             )
         except ValueError as error:
             raise ValueError(
@@ -109,6 +122,8 @@ class PrometheusObserver:
             self._note_stuck(event.worker, 0)  # it has no slots any more
         elif kind is e.StoreLost:
             self._counters[kind].inc()
+        elif isinstance(event, e.ScheduleEvent):
+            self._count_slots(event)
         elif kind in COUNTERS:
             job = getattr(event, "job", None)
             pair = ("", "") if job is None else self._pair(job.queue, job.type)  # HandlerBlocked may have no job
@@ -121,6 +136,16 @@ class PrometheusObserver:
             elif isinstance(event, e.JobFailed):
                 self._durations.labels(*pair, "failed").observe(event.seconds)
 
+    def _count_slots(self, event: e.ScheduleEvent) -> None:
+        slots = 1
+        if isinstance(event, e.ScheduleFired):
+            self._lateness.observe(event.late)
+        elif isinstance(event, e.ScheduleMissed):
+            slots = event.missed
+        elif isinstance(event, e.ScheduleSkipped):
+            slots = event.skipped
+        self._slots[type(event)].labels(self._schedule(event.schedule)).inc(slots)
+
     def _note_stuck(self, worker: str, slots: int) -> None:
         with self._lock:
             if slots:
@@ -128,6 +153,13 @@ class PrometheusObserver:
             else:
                 self._stuck.pop(worker, None)
             self._stuck_slots.set(sum(self._stuck.values()))
+
+    def _schedule(self, name: str) -> str:
+        with self._lock:
+            if name in self._schedules or len(self._schedules) < self._max_label_sets:
+                self._schedules.add(name)
+                return name
+        return OTHER
 
     def _pair(self, queue: str, type: str) -> tuple[str, str]:
         pair = (queue, type)

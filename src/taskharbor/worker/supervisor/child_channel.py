@@ -60,6 +60,8 @@ class ChildChannel:
         self.jobs_left = max_jobs  # how many jobs the worker may still take; None: any number
         self.suspect: messages.TakenLease | None = None  # the one job that this process is to run
         self.ready = False
+        self._schedules = False  # whether the app declares schedules
+        self._unreported = False  # they are stored, and the parent does not know it
         self._connection = connection
         self._received = received  # lines of JSON
         self._lock = threading.Lock()
@@ -101,6 +103,10 @@ class ChildChannel:
         """Report why this process cannot start."""
         self._send(messages.StartFailed(text, code))
 
+    def declared(self) -> None:
+        """Report that the schedules of the app are stored; with the next heartbeat, if the parent does not read now."""
+        self._unreported = not self._send(messages.Declared())
+
     def leave(self) -> None:
         """Report that the worker has stopped serving: the process is about to exit, or its parent ends it."""
         self._left.set()
@@ -110,6 +116,7 @@ class ChildChannel:
 
     def hand_over(self, driver: Driver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings) -> Driver:
         """The driver for the fetcher: it reports every reserve to the parent before a job of it runs."""
+        self._schedules = settings.schedules and bool(handlers.schedules) and self.suspect is None
         self._handover = HandoverDriver(driver, clock, handlers, settings, self)
         return cast(Driver, self._handover)
 
@@ -125,7 +132,7 @@ class ChildChannel:
     ) -> ThreadHeart:
         """A heart that renews nothing as long as the parent does."""
         self._held, self._on_lost, self.notes = held, on_lost, heart.notes
-        self._send(messages.Ready(settings.name, self.dsn, self.offer))
+        self._send(messages.Ready(settings.name, self.dsn, self.offer, self._schedules))
         self.ready = True
         return _SupervisedHeart(heart, driver, clock, watch, self, settings)
 
@@ -165,6 +172,8 @@ class ChildChannel:
         worker = self._worker
         if worker is None:
             return
+        if self._unreported:
+            self.declared()
         health, now = worker.health(), clock.monotonic()
         fresh = self._new_progress()
         sent = self._send(
@@ -263,6 +272,8 @@ class ChildChannel:
         elif isinstance(message, messages.Release):
             if self._handover is not None and not self._handover.loop.is_closed():
                 asyncio.run_coroutine_threadsafe(self._handover.release(message.keep), self._handover.loop)
+        elif isinstance(message, messages.Declare):
+            self._order("declare")
         elif isinstance(message, messages.Retire):
             self._order("retire")
         else:

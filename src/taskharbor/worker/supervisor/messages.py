@@ -1,7 +1,7 @@
 """The messages between the supervisor and a worker process: one JSON object a line, over a socket of their own.
 
-    parent → child   Setup (the first line), Serve (to a spare), Kept, Release, Retire, StopOrder
-    child → parent   Waiting (a spare), Ready or StartFailed, Taken, SuspectTaken, Tick, StoppedServing
+    parent → child   Setup (the first line), Serve (to a spare), Declare, Kept, Release, Retire, StopOrder
+    child → parent   Waiting (a spare), Ready or StartFailed, Declared, Taken, SuspectTaken, Tick, StoppedServing
 
 The socket is private to the two, so the store's address may travel here with its password, which an argument would
 show in every list of processes. No payload ever travels here; what a handler says about its progress does.
@@ -35,6 +35,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shutdown_timeout: float = 30.0
     max_lost: int = 3
     max_jobs: int | None = None
+    schedules: bool = True  # store those that the app declares, and fire what is due
     log_format: str = "text"
     log_level: str = "info"
     log_errors: str = "class"
@@ -69,6 +70,10 @@ class Serve(msgspec.Struct, frozen=True, tag=True):
     """To a spare: open the store and serve. `suspect`: run only that job, which another worker took, and end."""
 
     suspect: TakenLease | None = None
+
+
+class Declare(msgspec.Struct, frozen=True, tag=True):
+    """Store the schedules that the app declares: one process does so, when the supervisor starts."""
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):
@@ -115,14 +120,22 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The worker serves. `dsn` None: its store is private to it, so the supervisor cannot renew its leases."""
+    """The worker serves. `dsn` None: its store is private to it, so the supervisor cannot renew its leases.
+
+    `schedules`: its app declares some, which are not stored before a Declare.
+    """
 
     worker: str
     dsn: str | None
     offer: Offer | None = None
+    schedules: bool = False
 
     def __repr__(self) -> str:
         return shown(self, "worker")
+
+
+class Declared(msgspec.Struct, frozen=True, tag=True):
+    """The schedules that the app declares are stored."""
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
@@ -174,8 +187,8 @@ class StartFailed(msgspec.Struct, frozen=True, tag="Failed"):
     code: int
 
 
-ToChild: TypeAlias = Serve | Kept | Release | Retire | StopOrder
-ToParent: TypeAlias = Waiting | Ready | Taken | SuspectTaken | Tick | StoppedServing | StartFailed
+ToChild: TypeAlias = Serve | Declare | Kept | Release | Retire | StopOrder
+ToParent: TypeAlias = Waiting | Ready | Declared | Taken | SuspectTaken | Tick | StoppedServing | StartFailed
 
 _encoder = msgspec.json.Encoder()
 _setup = msgspec.json.Decoder(Setup)

@@ -76,6 +76,8 @@ class Process:
         self.on_suspect: Callable[[messages.TakenLease], None] | None = None  # another process should run it
         self.on_waiting: Callable[[], None] | None = None  # called when a spare has imported everything
         self.on_note: Callable[[], None] | None = None  # called when progress waits to be stored
+        self.on_declared: Callable[[], None] | None = None  # called when it has stored the schedules of the app
+        self.schedules = False  # its app declares some
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._max_jobs = max_jobs
@@ -118,6 +120,10 @@ class Process:
         self.state = "starting"
         self.started_at = self._clock.monotonic()
         self._send(messages.Serve(suspect))
+
+    def declare(self) -> None:
+        """Let it store the schedules that its app declares."""
+        self._send(messages.Declare())
 
     def release(self, keep: list[str]) -> None:
         """Let it give back what it took and no longer holds, except the leases with these tokens."""
@@ -235,10 +241,14 @@ class Process:
             self._on_tick(message)
         elif isinstance(message, messages.Ready):
             self.worker = message.worker
+            self.schedules = message.schedules
             if self.state == "starting":
                 self.state = "running"
             on_ready(message)
             self.ready.set()
+        elif isinstance(message, messages.Declared):
+            if self.on_declared is not None:
+                self.on_declared()
         elif isinstance(message, messages.Waiting):
             if self.on_waiting is not None:
                 self.on_waiting()

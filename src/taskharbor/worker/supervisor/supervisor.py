@@ -35,6 +35,7 @@ from taskharbor.model.process_events import (
     SupervisorStopping,
 )
 from taskharbor.worker.supervisor import memory, messages
+from taskharbor.worker.supervisor.declarations import Declarations
 from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.probes import HealthReport, Probes, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
@@ -94,6 +95,7 @@ class Supervisor:
         self._signals = 0
         self._echoing: dict[signal.Signals, asyncio.TimerHandle] = {}  # signals whose repetition counts as the same
         self._background: set[asyncio.Task[None]] = set()  # what the end waits for
+        self._declarations = Declarations(self._fleet.values)
         self._spare = Spare(self._start_spare)
         self._suspects = Suspects(self._start_waiting, lambda: self._heart, settings.processes, observers)
         self._ending, self._changed = asyncio.Event(), asyncio.Event()
@@ -158,6 +160,7 @@ class Supervisor:
         process.on_suspect = partial(self._on_suspect, process)
         process.on_waiting = partial(self._on_waiting, process)
         process.on_note = self._on_note
+        process.on_declared = partial(self._declarations.stored, process)
         try:
             await process.connect(setup, partial(self._on_ready, process))
             process.spawn(self._command)
@@ -190,6 +193,7 @@ class Supervisor:
             self._offer = ready.offer
             self._on_offer(ready.offer)
         self._emit(ProcessStarted(process.pid, process.number, ready.worker))
+        self._declarations.ready(process)
 
     def _on_waiting(self, process: Process) -> None:
         self._emit(ProcessWaiting(process.pid))
@@ -267,6 +271,7 @@ class Supervisor:
         process.state = "gone"
         process.gone.set()
         self._changed.set()
+        self._declarations.gone(process)
         if process in self._suspects:
             await self._suspects.gone(process)
         if self._heart is not None:
@@ -296,6 +301,7 @@ class Supervisor:
             path = await asyncio.to_thread(sources.changed) if sources is not None else None
             if path is not None and not self._ending.is_set():
                 self._emit(SourcesChanged(path))
+                self._declarations.changed()
                 for each in self._restart_loops:
                     each.restart()
             # Without a store from which our heart can give jobs back, a quick replacement would win nothing.

@@ -1,0 +1,427 @@
+"""`taskharbor schedule`: look at schedules, and change them while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from taskharbor.cli import timefmt
+from taskharbor.cli.acting import Operator, act, actions_of
+from taskharbor.cli.confirm import confirm
+from taskharbor.cli.errors import usage_error
+from taskharbor.cli.json_argument import read_json
+from taskharbor.cli.output import write, write_facts, write_json, write_table
+from taskharbor.cli.store import call_store
+from taskharbor.cli.table import Column
+from taskharbor.cli.target import Target, importing, shared
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.bounds import check_name
+from taskharbor.ops.text import one_line
+from taskharbor.ops.timefmt import format_duration, format_moment, relative, with_distance
+
+if TYPE_CHECKING:
+    from taskharbor.client.client import Client
+    from taskharbor.client.schedule_info import ScheduleInfo
+    from taskharbor.client.scheduled_step import Scheduled
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = (
+    Column("name", whole=True),
+    Column("when"),
+    Column("next", times=True),
+    Column("last", times=True),
+    Column("queue"),
+    Column("note"),
+)
+
+
+@click.group()
+def schedule() -> None:
+    """Look at schedules, and change them while they run."""
+
+
+def _rule_options(function: F) -> F:
+    """The options of a schedule. Those that are not given are not passed on."""
+    for option in (
+        click.option("--overlap", type=click.Choice(["skip", "allow"]), help="While its last job has not ended."),
+        click.option(
+            "--catch-up",
+            type=click.Choice(["latest", "none", "all"]),
+            help="Slots that no worker noticed in time: make the newest, none or all.",
+        ),
+        click.option(
+            "--jitter",
+            callback=timefmt.parse_duration,
+            metavar="DURATION",
+            help="Delay each job by a part of this, the same for the same slot.",
+        ),
+        click.option("--end-at", callback=_moment_or_none, metavar="MOMENT", help="The end of its slots, or none."),
+        click.option("--start-at", callback=_moment_or_none, metavar="MOMENT", help="The begin of its slots, or none."),
+        click.option("--tz", metavar="ZONE", help="The time zone of --cron, e.g. Europe/Zurich; default: UTC."),
+        click.option("--every", callback=timefmt.parse_duration, metavar="DURATION", help="An interval: 15s, 5m, 2h."),
+        click.option("--cron", metavar="'M H D M W'", help="Minute, hour, day, month and weekday, e.g. '30 2 * * *'."),
+    ):
+        function = option(function)
+    return function
+
+
+def _moment_or_none(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | str | None:
+    return "none" if value == "none" else timefmt.parse_moment(ctx, param, value)
+
+
+def _rule(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given; the word none as None."""
+    return {name: None if value == "none" and name.endswith("_at") else value for name, value in options.items()
+            if value is not None}  # fmt: skip
+
+
+def _check_rule(given: dict[str, Any]) -> None:
+    from taskharbor.schedules.rule import checked_rule
+
+    try:
+        checked_rule(**given)
+    except (TypeError, ValueError) as error:
+        raise usage_error(str(error)) from error
+
+
+# Looking ---------------------------------------------------------------------------------------------------------
+
+
+@schedule.command("list")
+@click.option("--queue", metavar="NAME", help="Only schedules of this queue.")
+@shared
+@importing
+def list_(target: Target, queue: str | None) -> None:
+    """List schedules by name: when each comes, when it came last, and what needs a look.
+
+    With --app it also marks schedules that were declared in code and that the application does not declare any more.
+
+    \b
+    Examples:
+      taskharbor schedule list
+      taskharbor schedule list --app tasks:harbor --output json
+
+    JSON: {"schedules": [{"name", "queue", "type", "status", "cron", "every", "tz", "next_at", "last_at", "last_id",
+    "paused", "edited", "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap", "start_at", "end_at",
+    "note"}]}. status: waiting, overdue, paused, ended or unreadable. every and jitter: seconds.
+    """
+    from taskharbor.ops.schedule_view import facts_of, next_of, note_of, rule_of
+
+    if queue is not None:
+        check_name(queue, "queue")
+
+    async def read(client: Client) -> list[ScheduleInfo]:
+        return [info async for info in client.schedules.list(queue=queue)]
+
+    found, now = _read(target, read)
+    known: dict[str, Any] = {"declared": _declared(target), "app": target.app or ""}
+    if target.json:
+        write_json({"schedules": [facts_of(info, now, **known) for info in found]})
+        return
+    if not found:
+        click.echo("no schedules; declare one with harbor.schedule(…), or: taskharbor schedule add", err=True)
+        return
+    rows = [
+        [
+            info.name,
+            rule_of(info),
+            next_of(info, now),
+            relative(info.last_at, now),
+            info.queue,
+            note_of(info, now, **known),
+        ]
+        for info in found
+    ]
+    write_table(COLUMNS, rows)
+
+
+@schedule.command()
+@click.argument("name")
+@shared
+@importing
+def show(target: Target, name: str) -> None:
+    """Show one schedule with all its options, and its next slots.
+
+    \b
+    Example:
+      taskharbor schedule show nightly-eu
+
+    JSON: the keys of `schedule list`, and "upcoming": the next 5 slots, as if it were not paused.
+    """
+    from taskharbor.ops.schedule_view import facts_of
+
+    async def read(client: Client) -> tuple[ScheduleInfo, list[datetime]]:
+        info = await client.schedules.aget(name)
+        return info, [] if info.problem else await client.schedules.apreview(name, 5)
+
+    (info, upcoming), now = _read(target, read)
+    facts = {**facts_of(info, now, _declared(target), target.app or ""), "upcoming": upcoming}
+    if target.json:
+        write_json(facts)
+        return
+    write_facts(_lines(facts, now))
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many slots.")
+@shared
+def preview(target: Target, name: str, count: int) -> None:
+    """Show the next slots of a schedule, as if it were not paused, in UTC and in its own time zone.
+
+    \b
+    Example:
+      taskharbor schedule preview nightly-eu --count 3
+
+    JSON: {"name", "tz", "slots": ["2030-01-31T01:30:00Z", …]}
+    """
+    from zoneinfo import ZoneInfo
+
+    async def read(client: Client) -> tuple[ScheduleInfo, list[datetime]]:
+        return await client.schedules.aget(name), await client.schedules.apreview(name, count)
+
+    (info, slots), now = _read(target, read)
+    if target.json:
+        write_json({"name": info.name, "tz": info.tz, "slots": slots})
+        return
+    zone = ZoneInfo(info.tz)
+    columns = (Column("slot", whole=True), Column(info.tz, whole=True), Column("from now", times=True))
+    rows = [[format_moment(slot), f"{slot.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}", relative(slot, now)]
+            for slot in slots]  # fmt: skip
+    if rows:
+        write_table(columns, rows)
+    else:
+        click.echo(f"the schedule {one_line(name)} has no more slots", err=True)
+
+
+# Changing --------------------------------------------------------------------------------------------------------
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--job", "job", required=True, metavar="TYPE", help="The type of its jobs: the name of a task.")
+@click.option("--json", "payload", default="{}", metavar="JSON", help="Arguments by name; - reads them from stdin.")
+@click.option("--queue", metavar="NAME", help="Queue; default: with --app the task's own queue, else 'default'.")
+@_rule_options
+@shared
+@importing
+def add(target: Target, name: str, job: str, payload: str, queue: str | None, **options: Any) -> None:
+    """Add a schedule. Any worker that serves its queue fires it.
+
+    With --app the arguments are checked against the task's parameters, and the task's own options apply. Adding the
+    same schedule again changes nothing.
+
+    \b
+    Examples:
+      taskharbor schedule add nightly --job report --cron '30 2 * * *'
+      taskharbor schedule add ping --job ping --json '{"host": "a"}' --every 15s
+
+    JSON: the keys of `schedule list`.
+    """
+    what = _what(target, job, read_json(payload, "--json"), queue)
+    given = _rule(options)
+    _check_rule(given)  # before a store is created for it
+
+    async def store(operator: Operator) -> ScheduleInfo:
+        if target.harbor is None:
+            return await operator.actions.add_schedule(name, what, **given)
+        client = target.harbor.client  # its codec encodes the arguments
+        try:
+            return await actions_of(client).add_schedule(name, what, **given)
+        finally:
+            await client.aclose()
+
+    _change(target, store, creates=True)
+
+
+@schedule.command()
+@click.argument("name")
+@_rule_options
+@shared
+def edit(target: Target, name: str, **options: Any) -> None:
+    """Change when a schedule comes, without a deployment.
+
+    The edit lies over what the code says, until the code says something else or `schedule reset`. --cron takes the
+    place of --every, and the reverse. Slots that were due before and got no job are missed.
+
+    \b
+    Example:
+      taskharbor schedule edit nightly-eu --cron '0 4 * * *'
+
+    JSON: the keys of `schedule list`.
+    """
+    given = _rule(options)
+    _change(target, lambda operator: operator.actions.edit_schedule(name, **given))
+
+
+@schedule.command()
+@click.argument("name")
+@shared
+def reset(target: Target, name: str) -> None:
+    """Drop the edit of a schedule: it is again as it was declared or added. A pause stays.
+
+    \b
+    Example:
+      taskharbor schedule reset nightly-eu
+
+    JSON: the keys of `schedule list`.
+    """
+    _change(target, lambda operator: operator.actions.reset_schedule(name))
+
+
+@schedule.command()
+@click.argument("name")
+@shared
+def pause(target: Target, name: str) -> None:
+    """Let a schedule make no jobs until it is resumed. Its slots pass, and are counted as missed.
+
+    \b
+    Example:
+      taskharbor schedule pause nightly-eu
+
+    JSON: the keys of `schedule list`.
+    """
+    _change(target, lambda operator: operator.actions.pause_schedule(name))
+
+
+@schedule.command()
+@click.argument("name")
+@shared
+def resume(target: Target, name: str) -> None:
+    """Let a schedule make jobs again. With catch_up "all" it now makes those of the slots that passed.
+
+    \b
+    Example:
+      taskharbor schedule resume nightly-eu
+
+    JSON: the keys of `schedule list`.
+    """
+    _change(target, lambda operator: operator.actions.resume_schedule(name))
+
+
+@schedule.command()
+@click.argument("name")
+@shared
+def run(target: Target, name: str) -> None:
+    """Make a job of a schedule now, also while it is paused, and print the job's id. Its slots stay as they are.
+
+    \b
+    Example:
+      taskharbor schedule run nightly-eu
+
+    JSON: {"name", "id"}
+    """
+    id = act(target, lambda operator: operator.actions.run_schedule(name))
+    if target.json:
+        write_json({"name": name, "id": id})
+    else:
+        click.echo(id)
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+def delete(target: Target, name: str, yes: bool) -> None:
+    """Delete a schedule. Jobs that it has made stay.
+
+    One that is declared in code comes back when a worker of that code starts: remove the declaration, or pause it.
+
+    \b
+    Example:
+      taskharbor schedule delete sync:acme
+
+    JSON: the keys of `schedule list`, as it was.
+    """
+
+    async def read(client: Client) -> ScheduleInfo:
+        return await client.schedules.aget(name)
+
+    info, _ = _read(target, read)
+    comes_back = " It is declared in code, and comes back when a worker of that code starts." if info.declared else ""
+    confirm(f"Delete the schedule {one_line(name)}?{comes_back}", yes)
+    _change(target, lambda operator: operator.actions.delete_schedule(name), done="deleted")
+
+
+# How -------------------------------------------------------------------------------------------------------------
+
+
+def _read(target: Target, read: Callable[[Client], Awaitable[Any]]) -> tuple[Any, datetime]:
+    """What a reading call returns, and the store's time."""
+    from taskharbor.client.client import Client
+
+    async def call(driver: Driver, now: datetime) -> tuple[Any, datetime]:
+        client = Client(driver)
+        await client.awaited.driver(0)  # so that the client's clock follows the store's
+        return await read(client), now
+
+    return call_store(target, call)
+
+
+def _change(
+    target: Target, call: Callable[[Operator], Awaitable[ScheduleInfo]], *, creates: bool = False, done: str = ""
+) -> None:
+    """Make a change and print the schedule as it is then."""
+    from taskharbor.ops.schedule_view import facts_of, next_of, rule_of
+
+    async def change(operator: Operator) -> tuple[ScheduleInfo, datetime]:
+        try:
+            return await call(operator), operator.now
+        except (TypeError, ValueError) as error:
+            raise usage_error(str(error)) from error
+
+    info, now = act(target, change, creates=creates)
+    if target.json:
+        write_json(facts_of(info, now))
+        return
+    when = done or f"{rule_of(info)}, next {next_of(info, now)}"
+    write(f"{one_line(info.name)}: {when}")
+
+
+def _declared(target: Target) -> frozenset[str] | None:
+    return None if target.harbor is None else frozenset(target.harbor.declared_schedules)
+
+
+def _what(target: Target, job: str, payload: bytes, queue: str | None) -> Scheduled:
+    """What the schedule makes: a step of the app's task, or a job by the name of its type."""
+    from taskharbor.client.request import JobRequest
+    from taskharbor.model.codec import JsonCodec
+
+    harbor = target.harbor
+    given: dict[str, Any] = {} if queue is None else {"queue": queue}
+    try:
+        if harbor is None:
+            return JobRequest(type=job, payload=JsonCodec().decode(payload), **given)
+        task = harbor.tasks.get(job)
+        if task is None:
+            known = ", ".join(sorted(harbor.tasks)) or "none"
+            raise usage_error(f"--job: {target.app} has no task {job!r}; it has: {known}. Omit --app to add it anyway")
+        value = harbor.codec.decode(payload)
+        step = task.options(**given) if given else task
+        return step.s(**value) if isinstance(value, dict) else step.s(value)
+    except (TypeError, ValueError) as error:
+        raise usage_error(str(error)) from error
+
+
+def _lines(facts: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
+    """The facts that are not empty, formatted for a person."""
+    lines = []
+    for name, value in facts.items():
+        shown: str
+        if name in ("every", "jitter"):
+            shown = format_duration(timedelta(seconds=value)) if value else ""
+        elif isinstance(value, datetime):
+            shown = with_distance(value, now)
+        elif isinstance(value, list):
+            shown = "\n".join(with_distance(moment, now) for moment in value)
+        elif isinstance(value, bool):
+            shown = "yes" if value else ""
+        else:
+            shown = "" if value is None else one_line(str(value))
+        if shown:
+            lines.append((name.replace("_", " "), shown))
+    return lines

@@ -1,0 +1,206 @@
+"""How `taskharbor dashboard` listens: who is let in, on which address, and how it ends.
+
+A host that others can reach is refused unless there is a token or an access function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from taskharbor.cli.errors import CommandError, usage_error
+from taskharbor.cli.store import open_existing_store
+from taskharbor.cli.target import Target
+
+if TYPE_CHECKING:
+    from taskharbor.dashboard.sessions import Sessions
+    from taskharbor.harbor import Harbor
+
+TOKEN = "TASKHARBOR_DASHBOARD_TOKEN"
+STOP_S = 2  # that open streams get to end
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+def serve(
+    target: Target,
+    *,
+    host: str,
+    port: int,
+    read_only: bool,
+    token_file: str | None,
+    access: str | None,
+    allow_host: tuple[str, ...],
+    redact: tuple[str, ...],
+    title: str,
+) -> None:
+    """Serve the dashboard until Ctrl-C."""
+    target.refuse_memory("taskharbor dashboard")
+    check_installed()
+    from taskharbor.dashboard.guard import LOOPBACK_NAMES
+
+    token = _token(token_file)
+    function = None if access is None else _function(access)
+    if host not in LOOPBACK_NAMES and token is None and function is None:
+        raise usage_error(
+            f"--host {host} can be reached by others: expected --token-file FILE, ${TOKEN} or --access MODULE:NAME as "
+            "well; without --host it listens on this machine only"
+        )
+    asyncio.run(_check_store(target))
+    harbor = _harbor(target)
+    listening = listen(host, port)
+    port = listening.getsockname()[1]
+    sessions = None if function is not None else sessions_of(harbor, port, token)
+    hosts = {*LOOPBACK_NAMES, *allow_host, *([] if host in ANY_ADDRESS else [host])}
+    from taskharbor.dashboard.app import build
+
+    app = build(
+        harbor, access=function, sessions=sessions, hosts=hosts, read_only=read_only, redact=redact, title=title
+    )
+    say(host, port, sessions, target.place)
+    run(app, listening)
+
+
+def check_installed() -> None:
+    try:
+        import uvicorn  # noqa: F401  # to say in one line that it is missing
+
+        import taskharbor.dashboard  # noqa: F401  # as above
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError):
+            raise CommandError(
+                f"the dashboard needs {error.name}, which is not installed: pip install 'taskharbor[dashboard]'"
+            ) from error
+        raise CommandError(str(error)) from error
+
+
+async def _check_store(target: Target) -> None:
+    driver = target.driver()
+    try:
+        await open_existing_store(driver, target)
+    finally:
+        await driver.close()
+
+
+def _harbor(target: Target) -> Harbor:
+    from taskharbor.harbor import Harbor
+
+    return target.harbor if target.harbor is not None else Harbor(target.dsn)
+
+
+def _token(path: str | None) -> str | None:
+    from taskharbor.dashboard.sessions import MIN_TOKEN_CHARS
+
+    if path is not None:
+        try:
+            token = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise usage_error(f"--token-file: {path} cannot be read ({type(error).__name__})") from error
+        where = "--token-file"
+    elif TOKEN in os.environ:
+        token, where = os.environ[TOKEN].strip(), f"${TOKEN}"
+    else:
+        return None
+    if len(token) < MIN_TOKEN_CHARS:
+        raise usage_error(
+            f"{where}: expected a token of at least {MIN_TOKEN_CHARS} characters, got {len(token)}; one can be made "
+            "with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return token
+
+
+def _function(path: str) -> Any:
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise usage_error(f"--access: expected MODULE:NAME, for example web.auth:access, got {path!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise usage_error(f"--access {path}: {module} cannot be imported ({type(error).__name__})") from error
+    if not callable(found):
+        raise usage_error(f"--access {path}: expected a function of the request under that name")
+    return found
+
+
+def sessions_of(harbor: Harbor, port: int, token: str | None) -> Sessions:
+    """Sessions of people who may do everything: the person at this shell, or those who know the token."""
+    from taskharbor.client.audit import actor
+    from taskharbor.dashboard.sessions import Sessions
+    from taskharbor.ops.access import Access
+
+    name = actor(None) if token is None else os.environ.get("TASKHARBOR_BY") or "dashboard token"
+    return Sessions(harbor.clock.monotonic, Access.admin(name), cookie=f"taskharbor_{port}", token=token)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; CommandError if the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise CommandError(
+            f"cannot listen on {host}:{port} ({error.strerror}); --port 0 takes any free port", 1
+        ) from error
+    return listening
+
+
+def say(host: str, port: int, sessions: Sessions | None, place: str) -> None:
+    """Print where the dashboard is, and the link that works once."""
+    shown = "127.0.0.1" if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/"
+    click.echo(f"The dashboard of {place}:")
+    if sessions is not None and not sessions.takes_token:
+        click.echo(f"  {address}login?key={sessions.new_link()}")
+        click.echo("The link works once. Ctrl-C ends the dashboard.")
+    else:
+        click.echo(f"  {address}")
+        click.echo("Ctrl-C ends the dashboard.")
+    sys.stdout.flush()
+
+
+def run(app: Any, listening: socket.socket, beside: Coroutine[Any, Any, None] | None = None) -> None:
+    """Serve until Ctrl-C. `beside`: what goes on meanwhile, and is cancelled then."""
+    import uvicorn
+
+    errors = logging.getLogger("taskharbor.dashboard")
+    errors.addHandler(logging.StreamHandler())
+    config = uvicorn.Config(
+        app,
+        log_level="critical",  # a tab that is open at Ctrl-C is not an error
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_S,
+        lifespan="off",
+        proxy_headers=False,
+        timeout_keep_alive=30,
+    )
+    server = uvicorn.Server(config)
+
+    async def serve_both() -> None:
+        task = None if beside is None else asyncio.create_task(beside)
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+
+    try:
+        asyncio.run(serve_both())
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listening.close()

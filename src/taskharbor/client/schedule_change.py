@@ -1,0 +1,160 @@
+"""One change of one schedule that a person or a program asks for: read the row, decide, and store the next version.
+
+The store takes it only if the row is still the one that was read; otherwise it is decided anew. So two people who
+change a schedule at the same time both succeed, one after the other, and neither change is lost. A change whose reply
+was lost is found in the row (`calls`), and is not made twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from taskharbor.client.retries import with_retries
+from taskharbor.drivers.features import SCHEDULES, require
+from taskharbor.model.errors import ScheduleNotFound, WrongState
+from taskharbor.model.job import JobRecord
+from taskharbor.model.schedule import ScheduleChange, StoredSchedule
+from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
+from taskharbor.schedules.changes import called
+from taskharbor.schedules.plan import new_revision, stored
+
+if TYPE_CHECKING:
+    from taskharbor.client.budget import Budget
+    from taskharbor.client.client import Client
+
+MAX_TRIES = 20
+LONGEST_PAUSE_S = 0.02  # before it is decided anew: several that change it at once should not stay in step
+"""How often a change is decided anew because the schedule changed between the read and the write."""
+
+
+class Decided(NamedTuple):
+    """The next version of a schedule, and jobs to store with it."""
+
+    schedule: Schedule
+    jobs: tuple[JobRecord, ...] = ()
+
+
+class FoundSchedule(NamedTuple):
+    """A schedule as it is stored. `schedule` None: this program cannot read it; `problem` says why."""
+
+    row: StoredSchedule
+    schedule: Schedule | None
+    problem: str = ""
+
+
+Decide = Callable[[Schedule | None, datetime], Decided | None]
+"""From a version (None: there is none) and the present to the next version; None: nothing is to be changed."""
+
+
+class ChangeCall:
+    """One call that changes a schedule. `decide` may raise to refuse it; it may be called several times."""
+
+    def __init__(self, client: Client, name: str, decide: Decide) -> None:
+        self._client = client
+        self._name = name
+        self._decide = decide
+        self._call = new_revision()
+
+    async def make(self, budget: Budget) -> FoundSchedule:
+        """Make the change, and return the schedule as it is then."""
+        require(self._client.driver, SCHEDULES, "schedules")
+        budget.doubt = lambda: f"The schedule may or may not have changed; harbor.schedules.get({self._name!r}) says it"
+        return await with_retries(lambda driver: self._make(driver, budget), budget)
+
+    async def _make(self, driver: Any, budget: Budget) -> FoundSchedule:
+        for _ in range(MAX_TRIES):
+            found = await read_row(driver, self._name)
+            schedule = None if found is None else readable(found)
+            if found is not None and schedule is not None and self._call in schedule.body.calls:
+                return found  # by an earlier try, whose reply was lost
+            now = self._client.clock.now()
+            decided = self._decide(schedule, now)
+            if decided is None:
+                assert found is not None
+                return found
+            after = called(decided.schedule, self._call)
+            to = stored(self._name, after)
+            expect = None if found is None else found.row.revision
+            change = ScheduleChange(name=self._name, expect=expect, to=to, jobs=decided.jobs)
+            (is_made,) = await driver.change_schedules([change], now)
+            if is_made:
+                return FoundSchedule(to, after)
+            await budget.access.sleep(LONGEST_PAUSE_S * random.random())
+        raise _too_busy(self._name)
+
+
+class DeleteCall:
+    """One call that deletes a schedule, also one that this program cannot read."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._sent: FoundSchedule | None = None  # what was to be deleted by a try of which no reply came
+
+    async def make(self, budget: Budget) -> FoundSchedule:
+        """Delete it, and return what it was."""
+        require(self._client.driver, SCHEDULES, "schedules.delete")
+        budget.doubt = lambda: "The schedule may or may not be deleted; delete it again: that does no harm"
+        return await with_retries(lambda driver: self._make(driver, budget), budget)
+
+    async def _make(self, driver: Any, budget: Budget) -> FoundSchedule:
+        for _ in range(MAX_TRIES):
+            found = await read_row(driver, self._name)
+            if self._sent is not None and (found is None or _born(found) != _born(self._sent)):
+                return self._sent  # it was deleted, and perhaps added again since
+            if found is None:
+                raise not_found(self._name)
+            self._sent = found
+            change = ScheduleChange(name=self._name, expect=found.row.revision, to=None)
+            (is_made,) = await driver.change_schedules([change], self._client.clock.now())
+            if is_made:
+                return found
+            await budget.access.sleep(LONGEST_PAUSE_S * random.random())
+        raise _too_busy(self._name)
+
+
+async def read_row(driver: Any, name: str) -> FoundSchedule | None:
+    """A schedule by its name, as it is stored."""
+    page = await driver.schedules(names=[name], limit=1)
+    if not page.items:
+        return None
+    row: StoredSchedule = page.items[0]
+    try:
+        return FoundSchedule(row, read_body(row.body))
+    except UnreadableBody as error:
+        return FoundSchedule(row, None, str(error))
+
+
+async def read_schedule(client: Client, name: str, budget: Budget) -> FoundSchedule:
+    """A schedule by its name; ScheduleNotFound if there is none."""
+    require(client.driver, SCHEDULES, "schedules")
+    found = await with_retries(lambda driver: read_row(driver, name), budget)
+    if found is None:
+        raise not_found(name)
+    return found
+
+
+def readable(found: FoundSchedule) -> Schedule:
+    """The schedule itself; WrongState if this program cannot read it."""
+    if found.schedule is None:
+        raise WrongState(f"schedule {found.row.name!r}: {found.problem}")
+    return found.schedule
+
+
+def not_found(name: str) -> ScheduleNotFound:
+    """The error for a name that no schedule has."""
+    return ScheduleNotFound(
+        f"no schedule {name!r}: one that is declared in code is stored when a worker of that code starts; "
+        "harbor.schedules.list() shows all"
+    )
+
+
+def _born(found: FoundSchedule) -> str:
+    return found.row.revision if found.schedule is None else found.schedule.body.born
+
+
+def _too_busy(name: str) -> WrongState:
+    return WrongState(f"schedule {name!r} changed {MAX_TRIES} times while this call tried to change it; call again")

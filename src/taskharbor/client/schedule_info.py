@@ -1,0 +1,112 @@
+"""Schedules as `harbor.schedules` shows them: one as it is now, and all of them page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from taskharbor.client.listing import Listing
+from taskharbor.client.retries import with_retries
+from taskharbor.drivers.features import SCHEDULES, require
+from taskharbor.model.schedule import StoredSchedule
+from taskharbor.model.times import Duration
+from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
+
+if TYPE_CHECKING:
+    from taskharbor.client.access import StoreAccess
+    from taskharbor.client.client import Client
+
+PAGE_SCHEDULES = 100
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is now. `cron`, `every` and the other options are those in force, with an edit if there is one.
+
+    `next_at`: its next slot, or the oldest one that is due and that no worker has served yet; None: paused, or past its
+    end. `last_at` and `last_id`: the newest slot that got a job, and that job. `declared`: in code; otherwise added at
+    run time. `problem`: why this program cannot read it; the fields behind `next_at` then say nothing.
+    """
+
+    name: str
+    queue: str
+    type: str = ""
+    cron: str | None = None
+    every: timedelta | None = None
+    tz: str = "UTC"
+    next_at: datetime | None = None
+    last_at: datetime | None = None
+    last_id: str | None = None
+    paused: bool = False
+    edited: bool = False
+    missed: int = 0
+    skipped: int = 0
+    fired: int = 0
+    declared: bool = False
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    jitter: timedelta = timedelta(0)
+    catch_up: str = "latest"
+    overlap: str = "skip"
+    problem: str = ""
+
+
+def info_of(row: StoredSchedule, schedule: Schedule | None = None) -> ScheduleInfo:
+    """A row as a user sees it."""
+    if schedule is None:
+        try:
+            schedule = read_body(row.body)
+        except UnreadableBody as error:
+            return ScheduleInfo(name=row.name, queue=row.queue, next_at=row.next_at, problem=str(error))
+    body, rule = schedule.body, schedule.rule
+    return ScheduleInfo(
+        name=row.name,
+        queue=row.queue,
+        type=schedule.definition.type,
+        cron=rule.cron,
+        every=rule.every,
+        tz=rule.tz,
+        next_at=row.next_at,
+        last_at=body.last_at,
+        last_id=body.last_id or None,
+        paused=body.paused,
+        edited=schedule.edited,
+        missed=body.missed,
+        skipped=body.skipped,
+        fired=body.fired,
+        declared=body.declared,
+        start_at=rule.start_at,
+        end_at=rule.end_at,
+        jitter=rule.jitter,
+        catch_up=rule.catch_up.value,
+        overlap=rule.overlap.value,
+    )
+
+
+class ScheduleListing(Listing[ScheduleInfo], msgspec.Struct, frozen=True, kw_only=True):
+    """Schedules in the order of their names: a value to iterate, `for` or `async for`; reads nothing until then."""
+
+    _client: Client
+    queue: str | None = None
+    call_timeout: Duration | None = None
+
+    def __repr__(self) -> str:
+        return f"ScheduleListing({'' if self.queue is None else f'queue={self.queue!r}'})"
+
+    def _verb(self) -> tuple[str, str, int]:
+        return "schedules.list", "schedules", PAGE_SCHEDULES
+
+    async def _page(
+        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+    ) -> tuple[Sequence[ScheduleInfo], str | None]:
+        client = self._client
+        require(client.driver, SCHEDULES, "schedules.list")
+
+        async def read(driver: Any) -> tuple[Sequence[ScheduleInfo], str | None]:
+            page = await driver.schedules(queue=self.queue, cursor=cursor, limit=limit)
+            return [info_of(row) for row in page.items], page.cursor
+
+        timeout = self.call_timeout if call_timeout is None else call_timeout
+        return await with_retries(read, client.budget(access, timeout, "schedules"))

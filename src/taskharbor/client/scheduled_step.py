@@ -1,0 +1,158 @@
+"""From a step, a workflow or a request to what a schedule makes: checked and encoded where it is declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from taskharbor.client.request import JobRequest
+from taskharbor.model.bounds import check_job, check_name
+from taskharbor.model.errors import InvalidJob
+from taskharbor.model.job import EPOCH, JobRecord
+from taskharbor.model.json_hooks import to_plain
+from taskharbor.model.schedule import MAX_SCHEDULE_BYTES
+from taskharbor.schedules.body import Definition, write_body
+from taskharbor.schedules.changes import Declaration, created, declaration
+from taskharbor.schedules.record import slot_record
+from taskharbor.schedules.rule import Rule
+from taskharbor.tasks.flow_metadata import LAUNCH_TYPE
+from taskharbor.tasks.launch import failure_steps_of, write_workflow
+from taskharbor.tasks.options import Options, record_of
+from taskharbor.tasks.task import Step, Task
+from taskharbor.tasks.workflow import Workflow
+
+if TYPE_CHECKING:
+    from taskharbor.client.client import Client
+
+Scheduled: TypeAlias = Step[Any] | Workflow | JobRequest
+"""What a schedule can make: a step such as `nightly.s(region="eu")`, a workflow, or a job by the name of its type."""
+
+_ONCE = {
+    "idempotency_key": "every slot but the first would find the first one's job",
+    "delay": "a slot has its own moment; choose another cron or every",
+    "run_at": "a slot has its own moment; choose another cron or every",
+    "connection": "a worker stores the job, in no transaction of yours",
+}
+
+_plain = msgspec.json.Encoder(enc_hook=to_plain, order="deterministic").encode
+
+
+def declared(client: Client, name: str, what: Scheduled | object, rule: Rule) -> Declaration:
+    """A schedule as it was given; ValueError or TypeError for what cannot be scheduled."""
+    check_name(name, "schedule: name")
+    if isinstance(what, Step):
+        return _step(client, name, what, rule)
+    if isinstance(what, Workflow):
+        return _workflow(client, name, what, rule)
+    if isinstance(what, JobRequest):
+        return _request(client, name, what, rule)
+    hint = f"write {_short(what)}.s(…)" if isinstance(what, Task) else "make one with task.s(…)"
+    raise TypeError(f"schedule {name!r}: expected a step or a workflow, got {type(what).__name__}; {hint}")
+
+
+def _step(client: Client, name: str, step: Step[Any], rule: Rule) -> Declaration:
+    task = step.task
+    if task._client is not client:
+        raise ValueError(
+            f"schedule {name!r}: expected a step of a task that is declared on this harbor, got {task.name!r} of "
+            "another one"
+        )
+    _refuse_once(name, task.name, task._options)
+    call = step.call()
+    record = record_of(
+        call.options,
+        id="slot",
+        type=call.type,
+        payload=call.payload,
+        queue=client.default_queue,
+        created_at=EPOCH,
+        run_at=None,
+    )
+    return _declaration(name, record, rule, _same(step.arguments, call.payload))
+
+
+def _request(client: Client, name: str, request: JobRequest, rule: Rule) -> Declaration:
+    if request.id is not None:
+        raise ValueError(f"schedule {name!r}: id: expected none, because every slot has a job of its own")
+    call = request.call(client.codec)
+    _refuse_once(name, call.type, call.options)
+    record = record_of(
+        call.options,
+        id="slot",
+        type=call.type,
+        payload=call.payload,
+        queue=client.default_queue,
+        created_at=EPOCH,
+        run_at=None,
+    )
+    return _declaration(name, record, rule, _same(request.payload, call.payload))
+
+
+def _workflow(client: Client, name: str, flow: Workflow, rule: Rule) -> Declaration:
+    owner = getattr(flow, "client", None)
+    if owner is not None and owner is not client:
+        raise ValueError(
+            f"schedule {name!r}: expected a workflow of tasks that are declared on this harbor, got one of another"
+        )
+    if getattr(flow, "connection", None) is not None:
+        raise _no_such_option(name, "the workflow", "connection")
+    launch = JobRecord(id="launch", type=LAUNCH_TYPE, queue=client.default_queue)
+    spawned = flow.compile(launch, EPOCH)
+    for job in spawned.jobs:
+        for option in ("idempotency_key", "run_at"):
+            if getattr(job, option) is not None:
+                raise _no_such_option(name, job.type, "delay or run_at" if option == "run_at" else option)
+    for step in failure_steps_of(spawned.jobs):
+        for option in ("idempotency_key", "run_at"):
+            if getattr(step, option) is not None:
+                raise _no_such_option(name, step.type, option)
+    first = next(job for job in spawned.jobs if not job.depends_on)
+    payload = write_workflow(spawned)
+    launch = msgspec.structs.replace(launch, queue=first.queue, payload=payload, priority=first.priority)
+    return _declaration(name, launch, rule, payload)
+
+
+def _declaration(name: str, record: JobRecord, rule: Rule, arguments: bytes) -> Declaration:
+    fields = {field: getattr(record, field) for field in Definition.__struct_fields__ if field != "rule"}
+    definition = Definition(**fields, rule=rule)
+    try:
+        check_job(slot_record(name, definition, rule, EPOCH, EPOCH))
+    except InvalidJob as error:
+        raise InvalidJob(f"schedule {name!r}: {error}") from None
+    given = declaration(name, definition, arguments)
+    size = len(write_body(created(given, EPOCH, declared=True)))
+    most = MAX_SCHEDULE_BYTES - ROOM_BYTES
+    if size > most:
+        raise InvalidJob(
+            f"schedule {name!r}: expected arguments or a workflow of at most {most} bytes together with its options, "
+            f"got {size}; schedule a task that loads the data, or returns the workflow"
+        )
+    return given
+
+
+ROOM_BYTES = 8 * 1024
+"""Of a row, for the edit and the state that come to the definition later."""
+
+
+def _same(arguments: Any, payload: bytes) -> bytes:
+    """Arguments as bytes that are the same in every process: the order of a set is not, and a codec may encrypt."""
+    try:
+        return _plain(arguments)
+    except (TypeError, ValueError, RecursionError):
+        return payload
+
+
+def _refuse_once(name: str, job_type: str, options: Options) -> None:
+    for option in _ONCE:
+        if getattr(options, option) is not None:
+            raise _no_such_option(name, job_type, option)
+
+
+def _no_such_option(name: str, job_type: str, option: str) -> ValueError:
+    why = _ONCE.get(option, _ONCE["run_at"])
+    return ValueError(f"schedule {name!r}: {job_type}: expected no {option}, because {why}")
+
+
+def _short(task: Task[..., Any]) -> str:
+    return getattr(task.function, "__name__", task.name)

@@ -1,0 +1,375 @@
+"""The application: its routes, who may use them, and how an error looks.
+
+request ─► RequestGuard (host, origin, headers) ─► route ─► access function ─► OperatorRoom ─► page or action
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from taskharbor.dashboard import assets
+from taskharbor.dashboard.acts import Deed, Done
+from taskharbor.dashboard.guard import RequestGuard
+from taskharbor.dashboard.pages.schedules import has_schedules
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, PageMissing
+from taskharbor.dashboard.recall import Recall, Remembered
+from taskharbor.dashboard.rendering import Links, render
+from taskharbor.dashboard.routes import ACTS, PAGES, ActRoute, PageRoute
+from taskharbor.dashboard.sampler import REFRESH_S, sampler_of
+from taskharbor.dashboard.stream import MAX_STREAMS, stream
+from taskharbor.harbor import Harbor
+from taskharbor.model.errors import (
+    DriverError,
+    FeatureMissing,
+    InvalidJob,
+    JobNotFound,
+    ScheduleNotFound,
+    TaskHarborError,
+    WrongState,
+)
+from taskharbor.ops.access import Access, AccessDenied, Permission
+from taskharbor.ops.job_edit import BadEdit
+from taskharbor.ops.room import OperatorRoom, Sight, place_of
+from taskharbor.ops.text import safe_text
+from taskharbor.ops.timefmt import format_duration
+
+if TYPE_CHECKING:
+    from taskharbor.dashboard.sessions import Sessions
+
+AccessFunction = Callable[[Request], Access | Awaitable[Access]]
+MAX_FORM_BYTES = 2 * 1024 * 1024
+MAX_FORM_FIELDS = 2_000
+
+_log = logging.getLogger("taskharbor.dashboard")
+
+
+def dashboard(
+    harbor: Harbor,
+    *,
+    access: AccessFunction | None = None,
+    read_only: bool = False,
+    redact: Iterable[str] = (),
+    title: str = "TaskHarbor",
+) -> ASGIApp:
+    """The dashboard of a store, as an ASGI application to mount under any prefix.
+
+    `access`: a function of the Starlette request that says who it is and what they may do; sync or async. Without it
+    every page answers 403. `read_only`: nobody changes anything, whatever their access. `redact`: fields of payloads
+    that even a reveal hides, at any depth.
+    """
+    if not isinstance(harbor, Harbor):
+        raise TypeError(f"dashboard: expected a Harbor, got {type(harbor).__name__}")
+    if access is not None and not callable(access):
+        raise TypeError(f"access: expected a function of the request, got {type(access).__name__}")
+    if isinstance(redact, str):
+        raise TypeError("redact: expected a list of names such as ['card'], got one text")
+    return build(harbor, access=access, read_only=read_only, redact=tuple(redact), title=title)
+
+
+def build(
+    harbor: Harbor,
+    *,
+    access: AccessFunction | None = None,
+    sessions: Sessions | None = None,
+    hosts: Collection[str] | None = None,
+    read_only: bool = False,
+    redact: tuple[str, ...] = (),
+    title: str = "TaskHarbor",
+    refresh: float = REFRESH_S,
+) -> ASGIApp:
+    """The same with what only `taskharbor dashboard` uses: sessions of its own, and a check of `Host`."""
+    served = DashboardApp(
+        harbor, access or (sessions.access if sessions else None), sessions, read_only, redact, title, refresh
+    )
+    routes = [
+        Route("/login", served.login, methods=["GET", "POST"]),
+        Route("/logout", served.logout, methods=["POST"]),
+        Route("/events", served.events, methods=["GET"]),
+        Route("/robots.txt", served.robots, methods=["GET"]),
+        Route("/static/{file:path}", assets.serve, methods=["GET"]),
+    ]
+    if not read_only:
+        routes += [Route(each.path, served.acting(each), methods=["POST"]) for each in ACTS]
+    routes += [
+        Route(each.path, served.showing(each), methods=["GET"])
+        for each in sorted(PAGES, key=lambda page: "{" in page.path)
+    ]
+    handlers = {HTTPException: served.on_http_error, Exception: served.on_bug}
+    return RequestGuard(Starlette(routes=routes, exception_handlers=handlers), hosts)  # type: ignore[arg-type]  # Starlette's own type of handlers is too narrow
+
+
+class DashboardApp:
+    """One mounted dashboard."""
+
+    def __init__(
+        self,
+        harbor: Harbor,
+        access: AccessFunction | None,
+        sessions: Sessions | None,
+        read_only: bool,
+        redact: tuple[str, ...],
+        title: str,
+        refresh: float,
+    ) -> None:
+        self._harbor = harbor
+        self._access = access
+        self._sessions = sessions
+        self._read_only = read_only
+        self._redact = redact
+        self._title = title
+        self._recall = Recall()
+        self._sampler = sampler_of(harbor, refresh)
+
+    # Pages -----------------------------------------------------------------------------------------------------
+
+    def showing(self, route: PageRoute) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of a page."""
+
+        async def show(request: Request) -> Response:
+            room = await self._room(request)
+            asked = Asked(dict(request.query_params), request.path_params, _wants_json(request))
+            try:
+                return await self._shown(request, room, route, asked)
+            except (TaskHarborError, OSError) as error:
+                return self._failed(request, room.access, error, route.nav)
+
+        return show
+
+    async def _shown(self, request: Request, room: OperatorRoom, route: PageRoute, asked: Asked) -> Response:
+        address = f"{asked.json} {request.url.path}?{request.url.query}"
+        clock = self._harbor.clock
+
+        async def read(sight: Sight) -> Remembered:
+            return Remembered(await route.read(sight, asked), sight.now, clock.monotonic())
+
+        stale = problem = ""
+        try:
+            found = await room.look(read)
+            self._recall.keep(address, found)
+        except (DriverError, OSError) as error:
+            before = self._recall.find(address)
+            if not _is_outage(error) or before is None or asked.json:
+                raise
+            found, problem = before, safe_text(str(error))
+            stale = format_duration(timedelta(seconds=max(clock.monotonic() - before.at, 0.0)))
+        page = found.page
+        if page.redirect is not None:
+            return RedirectResponse(f"{_prefix(request)}{page.redirect}", 303)
+        if asked.json:
+            return _json(page.data)
+        view = self._frame(request, room.access, page.title, route.nav)
+        view |= {"now": found.now, "stale": stale, "problem": problem, "topics": page.topics, "job_id": page.job}
+        return HTMLResponse(render(page.template, view | page.view), headers={"vary": "accept"})
+
+    def _frame(self, request: Request, access: Access, title: str, nav: str) -> dict[str, Any]:
+        """What every page has around it."""
+        return {
+            "link": Links(_prefix(request)),
+            "version": assets.version(),
+            "app_title": self._title,
+            "page_title": title,
+            "nav": nav,
+            "access": access,
+            "can": access.allows,
+            "read_only": self._read_only,
+            "may_log_out": self._sessions is not None,
+            "has_schedules": has_schedules(self._harbor),
+            "place": place_of(self._harbor),
+            "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "problem": "",
+            "stale": "",
+            "topics": (),
+            "job_id": None,
+        }
+
+    # Actions ---------------------------------------------------------------------------------------------------
+
+    def acting(self, route: ActRoute) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of an action."""
+
+        async def act(request: Request) -> Response:
+            room = await self._room(request)
+            try:
+                deed = Deed(room, self._harbor, request.path_params, await _form(request), self._redact)
+                return self._did(request, await route.do(deed))
+            except (TaskHarborError, OSError) as error:
+                text, status = _explained(error)
+                return _json({"error": text}, status)
+
+        return act
+
+    def _did(self, request: Request, done: Done) -> Response:
+        if "download" in done.view:
+            headers = {"content-disposition": "attachment"}
+            return Response(done.view["download"], media_type="application/json", headers=headers)
+        if done.refused:
+            return _json({"error": done.text}, 409)
+        if done.template is not None:
+            return HTMLResponse(render(done.template, {"link": Links(_prefix(request)), **done.view}))
+        if done.location is not None:
+            return _json({"done": done.text}, 200, {"hx-redirect": f"{_prefix(request)}{done.location}"})
+        return _json({"done": done.text}, 200, {"hx-trigger": json.dumps({"said": done.text})})  # ASCII, as headers are
+
+    # Coming and going ------------------------------------------------------------------------------------------
+
+    async def login(self, request: Request) -> Response:
+        """A one-time link, or the form for a token."""
+        sessions = self._sessions
+        if sessions is None:
+            raise HTTPException(404)
+        wrong = False
+        key = (
+            request.query_params.get("key", "")
+            if request.method == "GET"
+            else dict(await _form(request)).get("token", "")
+        )
+        if key:
+            session = sessions.open(key.strip())
+            if session is not None:
+                # A page of ours, not a redirect: a browser does not send a new strict cookie after a foreign link.
+                view = {"link": Links(_prefix(request)), "version": assets.version(), "app_title": self._title}
+                response = HTMLResponse(render("welcome.html", view))
+                sessions.set_cookie(request, response, session)
+                return response
+            wrong = True
+        view = {
+            "link": Links(_prefix(request)),
+            "version": assets.version(),
+            "app_title": self._title,
+            "wrong": wrong,
+            "takes_token": sessions.takes_token,
+        }
+        return HTMLResponse(render("login.html", view), 403 if wrong else 200)
+
+    async def logout(self, request: Request) -> Response:
+        """End the session."""
+        response = _json({"done": "logged out"}, 200, {"hx-redirect": f"{_prefix(request)}/login"})
+        if self._sessions is not None:
+            self._sessions.close(request)
+            self._sessions.set_cookie(request, response, None)
+        return response
+
+    async def events(self, request: Request) -> Response:
+        """The stream of a tab."""
+        room = await self._room(request)
+        try:
+            room.access.require(Permission.VIEW)
+        except AccessDenied as error:
+            return _json({"error": str(error)}, 403)
+        if self._sampler.viewers >= MAX_STREAMS:
+            return _json({"error": "too many tabs are open; this one reads every 10 s"}, 503)
+        return stream(self._sampler, self._harbor.clock, request.query_params.get("job"))
+
+    async def robots(self, request: Request) -> Response:
+        """Nothing here is for a crawler."""
+        return PlainTextResponse("User-agent: *\nDisallow: /\n")
+
+    # Who, and what went wrong ------------------------------------------------------------------------------------
+
+    async def _room(self, request: Request) -> OperatorRoom:
+        access = Access.none()
+        if self._access is not None:
+            found = self._access(request)
+            if inspect.isawaitable(found):
+                found = await found
+            if not isinstance(found, Access):
+                raise TypeError(f"access: expected the function to return an Access, got {type(found).__name__}")
+            access = found
+        if self._read_only:
+            access = Access(name=access.name, actions=set(access.actions) & {Permission.VIEW}, login=access.login)
+        return OperatorRoom(self._harbor, access)
+
+    def _failed(self, request: Request, access: Access, error: Exception, nav: str = "") -> Response:
+        text, status = _explained(error)
+        if _wants_json(request):
+            return _json({"error": text}, status)
+        if isinstance(error, AccessDenied) and access.login:
+            return RedirectResponse(access.login, 303)
+        if isinstance(error, AccessDenied) and self._access is None:
+            return HTMLResponse(render("closed.html", self._frame(request, access, "Closed", nav)), 403)
+        view = self._frame(request, access, _TITLES.get(status, "Error"), nav)
+        view |= {"text": text, "status": status}
+        if status == 503:
+            view |= {"problem": text, "topics": ("store", "jobs")}
+        return HTMLResponse(render("message.html", view), status)
+
+    async def on_http_error(self, request: Request, error: HTTPException) -> Response:
+        """An address that is not there."""
+        text = "There is no such page." if error.status_code == 404 else error.detail
+        if _wants_json(request) or request.method != "GET":
+            return _json({"error": text}, error.status_code)
+        view = self._frame(request, Access.none(), _TITLES.get(error.status_code, "Error"), "")
+        return HTMLResponse(
+            render("message.html", view | {"text": text, "status": error.status_code}), error.status_code
+        )
+
+    async def on_bug(self, request: Request, error: Exception) -> Response:
+        """A mistake of ours: the log has the traceback, the page has no details."""
+        _log.error("the dashboard failed at %s: %s", request.url.path, type(error).__name__, exc_info=error)
+        return _json({"error": "this is a bug in taskharbor, or in the access function; the log says where"}, 500)
+
+
+_TITLES = {
+    400: "Cannot do that",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Refused",
+    503: "The store does not answer",
+}
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """One sentence about an error, and the status that goes with it."""
+    text = safe_text(str(error))
+    if isinstance(error, AccessDenied):
+        return text, 403
+    if isinstance(error, JobNotFound | ScheduleNotFound | PageMissing):
+        return text, 404
+    if isinstance(error, BadQuery | BadEdit | InvalidJob | FeatureMissing):
+        return text, 400
+    return (text, 409) if isinstance(error, WrongState) else (text, 503)
+
+
+def _is_outage(error: Exception) -> bool:
+    return _explained(error)[1] == 503
+
+
+def _wants_json(request: Request) -> bool:
+    accept = request.headers.get("accept", "")
+    return "application/json" in accept and "text/html" not in accept
+
+
+def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    data = msgspec.json.encode(value)
+    return Response(data, status, {"vary": "accept", **(headers or {})}, "application/json")
+
+
+def _prefix(request: Request) -> str:
+    prefix: str = request.scope.get("root_path", "")
+    return prefix.rstrip("/")
+
+
+async def _form(request: Request) -> list[tuple[str, str]]:
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_FORM_BYTES:
+            raise BadQuery(f"expected a form of at most {MAX_FORM_BYTES:,} bytes")
+    try:
+        return parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
+    except ValueError:
+        raise BadQuery("expected a form, encoded as application/x-www-form-urlencoded") from None

@@ -1,0 +1,50 @@
+"""The filter bar: `queue:mail state:dlq since:2h` as values, and back.
+
+Pure. A word without a name is an id, if it looks like one, else a type.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from taskharbor.dashboard.pages.shown import BadQuery
+from taskharbor.ops.ids import is_prefix
+
+NAMES = ("state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until")
+MAX_FILTER_CHARS = 2_000
+
+
+def read_filter(text: str) -> dict[str, str]:
+    """What was typed, by name; `id` for what looks like the id of a job.
+
+    >>> read_filter('queue:mail type:"send email" 01M7HG69PC')
+    {'queue': 'mail', 'type': 'send email', 'id': '01M7HG69PC'}
+    """
+    if len(text) > MAX_FILTER_CHARS:
+        raise BadQuery(f"filter: expected at most {MAX_FILTER_CHARS} characters, got {len(text)}")
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise BadQuery(
+            'filter: expected words such as queue:mail or type:"send email"; a quote is not closed'
+        ) from None
+    found: dict[str, str] = {}
+    for word in words:
+        name, colon, value = word.partition(":")
+        if colon and name.lower() in (*NAMES, "id"):
+            found[name.lower()] = value
+        elif colon and name.isalpha() and value and "." not in name:
+            raise BadQuery(f"filter: expected one of {', '.join((*NAMES, 'id'))} before the colon, got {name!r}")
+        else:
+            found["id" if is_prefix(word) and any(each.isdigit() for each in word) else "type"] = word
+    return {name: value for name, value in found.items() if value}
+
+
+def write_filter(given: Mapping[str, str]) -> str:
+    """The text of a filter, as a person would type it.
+
+    >>> write_filter({"queue": "mail", "type": "send email"})
+    "queue:mail type:'send email'"
+    """
+    return " ".join(f"{name}:{shlex.quote(given[name])}" for name in NAMES if given.get(name))

@@ -1,0 +1,93 @@
+"""Jobs by filter, a page at a time, the newest first; each that waits says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
+from taskharbor.drivers.features import FILTERS, require
+from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.job import State
+from taskharbor.ops import json_output
+from taskharbor.ops.counting import read_counts
+from taskharbor.ops.ids import without_payloads
+from taskharbor.ops.listing import find_page
+from taskharbor.ops.queue_rows import CAP_JOBS
+from taskharbor.ops.room import Sight
+from taskharbor.ops.waiting import read_waits, word_for
+
+PAGE_JOBS = 50
+MAX_PAGE_JOBS = 500
+_COLUMNS = {"flow": "flow_id", "error": "error_class"}
+
+
+async def jobs(sight: Sight, asked: Asked) -> Shown:
+    """A page of jobs."""
+    driver, now = sight.driver, sight.now
+    typed = asked.text("q")
+    if typed is not None:
+        return _redirected(read_filter(typed))
+    given = given_filter(asked)
+    query = filter_query(asked, sight)
+    if any(name in given for name in ("error", "fingerprint", "since", "until")):
+        require(driver, FILTERS, "this filter")
+    limit = asked.whole("limit", PAGE_JOBS, MAX_PAGE_JOBS)
+    more = without_payloads(driver)
+    order = {"order": "-id"} if more else {}
+    try:
+        page = await find_page(
+            driver, now, limit=limit, cursor=asked.text("cursor"), **query, **order, **({} if asked.json else more)
+        )
+    except ValueError as error:
+        if isinstance(error, TaskHarborError):
+            raise
+        raise BadQuery(str(error)) from error
+    data = {"jobs": [json_output.summary(info) for info in page.items], "cursor": page.cursor} if asked.json else None
+    counts = await read_counts(driver, now, CAP_JOBS)
+    waits = await read_waits(driver, now, page.items, sight.declared)
+    queue = given.get("queue")
+    chosen = counts if queue is None else {queue: counts.get(queue, {})}
+    view = {
+        "rows": [(info, word_for(info, waits)) for info in page.items],
+        "cursor": page.cursor,
+        "given": given,
+        "typed": write_filter(given),
+        "states": {state: sum(each.get(state, 0) for each in chosen.values()) for state in json_output.STATES},
+        "cap": CAP_JOBS,
+        "queues": sorted(counts),
+        "is_first": asked.text("cursor") is None,
+    }
+    return Shown("jobs.html", "Jobs", data, view, ("jobs",))
+
+
+def given_filter(asked: Asked) -> dict[str, str]:
+    """The filter of an address, as text by name."""
+    return {name: value for name in NAMES if (value := asked.text(name)) is not None}
+
+
+def filter_query(asked: Asked, sight: Sight) -> dict[str, Any]:
+    """The filter of an address, as arguments of `Driver.list`; BadQuery for what makes no sense."""
+    query: dict[str, Any] = {}
+    for name, value in given_filter(asked).items():
+        if name in ("since", "until"):
+            query[name] = asked.moment(name, sight.now)
+        elif name == "state":
+            query[name] = State(asked.one_of("state", json_output.STATES, value))
+        else:
+            query[_COLUMNS.get(name, name)] = value
+    return query
+
+
+def filter_arguments(asked: Asked, sight: Sight) -> dict[str, Any]:
+    """The same as arguments of `client.jobs`."""
+    back = {column: name for name, column in _COLUMNS.items()}
+    return {back.get(name, name): value for name, value in filter_query(asked, sight).items()}
+
+
+def _redirected(given: dict[str, str]) -> Shown:
+    from urllib.parse import quote, urlencode
+
+    if "id" in given:
+        return Shown("", "", None, {}, redirect=f"/jobs/{quote(given['id'], safe='')}")
+    return Shown("", "", None, {}, redirect=f"/jobs?{urlencode(given)}" if given else "/jobs")

@@ -1,0 +1,50 @@
+"""All queues, and one of them."""
+
+from __future__ import annotations
+
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
+from taskharbor.model.bounds import check_name
+from taskharbor.model.job import State
+from taskharbor.ops import json_output
+from taskharbor.ops.figures_view import DEFAULT_SPAN, SPANS, read_figures
+from taskharbor.ops.ids import without_payloads
+from taskharbor.ops.queue_rows import read_queue_rows
+from taskharbor.ops.room import Sight
+from taskharbor.ops.waiting import read_waits, word_for
+
+NEXT_JOBS = 15
+
+
+async def queues(sight: Sight, asked: Asked) -> Shown:
+    """The list of queues."""
+    found = await read_queue_rows(sight.driver, sight.now)
+    data = {"queues": [row.as_json() for row in found.rows]}
+    return Shown("queues.html", "Queues", data, {"found": found}, ("jobs", "workers", "figures"))
+
+
+async def queue(sight: Sight, asked: Asked) -> Shown:
+    """One queue: its numbers, its charts, the jobs that come next, and who serves it."""
+    name, driver, now = asked.path["queue"], sight.driver, sight.now
+    try:
+        check_name(name, "queue")
+    except ValueError as error:
+        raise BadQuery(str(error)) from error
+    span = asked.one_of("span", tuple(SPANS), DEFAULT_SPAN)
+    found = await read_queue_rows(driver, now, only=name)
+    figures = await read_figures(driver, now, span, name)
+    coming = await driver.list(queue=name, state=State.READY, limit=NEXT_JOBS, now=now, **without_payloads(driver))
+    running = await driver.list(queue=name, state=State.INFLIGHT, limit=NEXT_JOBS, now=now, **without_payloads(driver))
+    waits = await read_waits(driver, now, coming.items, sight.declared)
+    serving = [worker for worker in found.workers if name in worker.queues]
+    data = {**found.rows[0].as_json(), "serving": [json_output.worker(worker) for worker in serving]}
+    view = {
+        "row": found.rows[0],
+        "found": found,
+        "figures": figures,
+        "span": span,
+        "spans": tuple(SPANS),
+        "coming": [(info, word_for(info, waits)) for info in coming.items],
+        "running": [(info, None) for info in running.items],
+        "serving": serving,
+    }
+    return Shown("queue.html", f"Queue {name}", data, view, ("jobs", "workers", "figures"))

@@ -1,0 +1,80 @@
+"""What a page returns, and what it may ask of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.dsn import span
+from taskharbor.model.errors import TaskHarborError
+
+
+class BadQuery(TaskHarborError):
+    """The address of a page asks for something that makes no sense."""
+
+
+class PageMissing(TaskHarborError):
+    """There is no such page on this store."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the address of a page says. `json`: a script asks, which gets the command line's keys."""
+
+    query: Mapping[str, str]
+    path: Mapping[str, str] = field(default_factory=dict)
+    json: bool = False
+
+    def text(self, name: str) -> str | None:
+        """A value of the address; None if it is not given or empty."""
+        return self.query.get(name, "").strip() or None
+
+    def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        """A value out of some."""
+        value = self.text(name) or default
+        if value not in allowed:
+            raise BadQuery(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")
+        return value
+
+    def whole(self, name: str, default: int, most: int) -> int:
+        """A number from 1."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= most:
+            raise BadQuery(f"{name}: expected a whole number from 1 to {most}")
+        return int(value)
+
+    def moment(self, name: str, now: datetime) -> datetime | None:
+        """A moment, or a duration, which means that long ago."""
+        value = self.text(name)
+        return None if value is None else moment_of(value, name, now)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page: the template that draws `view`, and `data` for scripts, with the command line's keys."""
+
+    template: str
+    title: str
+    data: Any
+    view: dict[str, Any]
+    topics: tuple[str, ...] = ()  # what makes it read again
+    job: str | None = None  # the job that it shows whole
+    redirect: str | None = None  # another page of the dashboard, in place of this one
+
+
+def moment_of(text: str, name: str, now: datetime) -> datetime:
+    """A moment that a person typed: ISO 8601 with a time zone, or how long ago."""
+    try:
+        if text[:1].isdigit() and "-" not in text and ":" not in text:
+            found: timedelta = span(text, name)
+            return now - found
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise BadQuery(f"{name}: expected a duration such as 15m, 2h or 1d, or a moment such as 2030-01-31T09:00:00Z")
+    return moment

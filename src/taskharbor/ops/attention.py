@@ -1,0 +1,128 @@
+"""What needs an operator, the most urgent first: the list at the top of an overview.
+
+Each point says in one sentence what is wrong, and names where to look. The cost is bounded: the newest NEWEST_DEAD dead
+jobs of the last hour, and one page of waiting types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.client.summary import summarise
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import FILTERS, offers
+from taskharbor.model.job import JobInfo, State, WorkerInfo
+from taskharbor.ops.dead_kinds import DeadKind, whole_records
+from taskharbor.ops.doctor import strangers
+from taskharbor.ops.explain import SINCE_EVER
+from taskharbor.ops.ids import without_payloads
+from taskharbor.ops.queue_rows import QueueRows
+from taskharbor.ops.text import one_line
+from taskharbor.ops.timefmt import format_duration, relative
+
+RECENT = timedelta(hours=1)
+NEWEST_DEAD = 500
+MAX_KINDS = 4
+MAX_NAMED = 3
+SILENT_FOR = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class AttentionPoint:
+    """One thing that needs an operator. `level`: problem, warning or note; `about`: the page, and what on it."""
+
+    code: str
+    level: str
+    text: str
+    detail: str = ""
+    page: str = ""
+    about: str = ""
+
+
+async def read_attention(
+    driver: Driver, now: datetime, found: QueueRows, declared: frozenset[str] | None
+) -> list[AttentionPoint]:
+    """What needs an operator now."""
+    points = [*await _dead(driver, now, found), *_queues(found), *_workers(found, await _silent(driver, found))]
+    if declared is not None:
+        points += [
+            AttentionPoint("unknown_type", "warning", check.text, page="jobs", about="state=ready")
+            for check in await strangers(driver, declared, "this application", now)
+        ]
+    order = {"problem": 0, "warning": 1, "note": 2}
+    return sorted(points, key=lambda point: order[point.level])
+
+
+async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[AttentionPoint]:
+    if not found.totals.get("dlq"):
+        return []
+    if not offers(driver, FILTERS):
+        return [AttentionPoint("dead", "warning", f"{_number(found, 'dlq')} dead jobs", page="dead")]
+    able: Any = driver
+    page = await able.list(
+        state=State.DLQ, since=now - RECENT, order="-id", limit=NEWEST_DEAD, now=now, **without_payloads(driver)
+    )
+    recent: Sequence[JobInfo] = page.items
+    if not recent:
+        return [
+            AttentionPoint(
+                "dead", "note", f"{_number(found, 'dlq')} dead jobs, none of them in the last hour", page="dead"
+            )
+        ]
+    points = []
+    rows = summarise(recent, "fingerprint").rows
+    for row in rows[:MAX_KINDS]:
+        whole = await whole_records(driver, now, [row.sample])
+        kind = DeadKind(row, whole[0] if whole else row.sample)
+        job = kind.sample.job
+        what = f"{row.n:,}{'+' if page.cursor is not None else ''} × {one_line(job.error_class or 'dead')}"
+        text = f"{what} in {one_line(job.type)}, newest {relative(row.newest, now)}"
+        points.append(AttentionPoint("dead_kind", "problem", text, kind.error, "dead", row.value))
+    if len(rows) > MAX_KINDS:
+        text = f"{len(rows) - MAX_KINDS} more kinds of dead jobs in the last hour"
+        points.append(AttentionPoint("dead", "warning", text, page="dead"))
+    return points
+
+
+def _queues(found: QueueRows) -> list[AttentionPoint]:
+    points = []
+    for row in found.rows:
+        waits = "" if row.lag is None else f"; the oldest job waits for {format_duration(row.lag)}"
+        if row.paused:
+            ready = row.counts.get("ready", 0)
+            number = "no jobs are ready" if not ready else f"{ready:,} job{'' if ready == 1 else 's'} ready"
+            text = f"Queue {one_line(row.name)} is paused: {number}{waits}"
+            points.append(AttentionPoint("paused", "warning", text, page="queues", about=row.name))
+        elif row.unserved:
+            text = f"No worker serves queue {one_line(row.name)}: {row.counts['ready']:,} ready{waits}"
+            points.append(AttentionPoint("no_worker", "problem", text, page="queues", about=row.name))
+    return points
+
+
+async def _silent(driver: Driver, found: QueueRows) -> list[WorkerInfo]:
+    """Workers that neither stopped nor sent a heartbeat lately."""
+    alive = {worker.worker for worker in found.workers}
+    known = await driver.workers(SINCE_EVER)
+    return [worker for worker in known if worker.worker not in alive and worker.stopped_at is None]
+
+
+def _workers(found: QueueRows, silent: Sequence[WorkerInfo]) -> list[AttentionPoint]:
+    points = []
+    lost = [worker for worker in silent if found.at - worker.seen_at >= SILENT_FOR]
+    if lost:
+        names = ", ".join(one_line(worker.worker) for worker in lost[:MAX_NAMED])
+        more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
+        text = f"{len(lost)} worker{'' if len(lost) == 1 else 's'} fell silent without stopping"
+        points.append(AttentionPoint("silent", "warning", text, f"{names}{more}", "workers"))
+    stuck = sum(worker.stuck for worker in found.workers)
+    if stuck:
+        text = f"{stuck} slot{'' if stuck == 1 else 's'} occupied by functions past their timeout"
+        points.append(AttentionPoint("slots_stuck", "warning", text, page="workers"))
+    return points
+
+
+def _number(found: QueueRows, state: str) -> str:
+    return f"{found.totals.get(state, 0):,}{'+' if found.capped(state) else ''}"

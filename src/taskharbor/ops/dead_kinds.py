@@ -1,0 +1,55 @@
+"""The kinds of dead jobs: a row for what several have in common, with one of them whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from taskharbor.drivers.contract import ClientDriver
+from taskharbor.model.errors import JobNotFound
+from taskharbor.model.job import JobInfo
+from taskharbor.ops.redaction import HIDDEN
+from taskharbor.ops.text import first_line
+
+if TYPE_CHECKING:
+    from taskharbor.client.summary import Summary, SummaryRow
+
+
+@dataclass(frozen=True)
+class DeadKind:
+    """A row of the summary, with the whole record of its sample: only that can be masked."""
+
+    row: SummaryRow
+    sample: JobInfo
+
+    @property
+    def error(self) -> str:
+        """Why the sample died, in one line."""
+        reason, error = map(first_line, HIDDEN.errors(self.sample.job))
+        return error or reason
+
+    def value(self, by: str) -> str:
+        """What the jobs of the row have in common; of a reason, the one of the sample, masked."""
+        return HIDDEN.errors(self.sample.job)[0] if by == "reason" else self.row.value
+
+
+async def read_kinds(driver: ClientDriver, now: datetime, summary: Summary, limit: int) -> list[DeadKind]:
+    """The largest kinds of a summary, each with its sample whole; that costs one read a kind."""
+    kinds = []
+    for row in summary.rows[:limit]:
+        sample = await whole_records(driver, now, [row.sample])
+        kinds.append(DeadKind(row, sample[0] if sample else row.sample))
+    return kinds
+
+
+async def whole_records(driver: ClientDriver, now: datetime, jobs: Sequence[JobInfo]) -> list[JobInfo]:
+    """The jobs with their payloads: only a payload that is known can be masked in an error that quotes it."""
+    found = []
+    for info in jobs:
+        try:
+            found.append(await driver.inspect(info.job.id, now))
+        except JobNotFound:
+            continue
+    return found

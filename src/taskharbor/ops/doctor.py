@@ -1,0 +1,155 @@
+"""Checks of an opened store, each with a status and one sentence. They change nothing and show no secrets."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import SCHEDULES, SchedulesDriver, offers
+from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.job import State
+from taskharbor.ops.explain import MAX_NAMED, PAGE_JOBS, SINCE_EVER
+from taskharbor.ops.overview import Overview, read_overview
+from taskharbor.ops.text import one_line, safe_text
+from taskharbor.tasks.flow_metadata import JOIN_TYPE
+
+MAX_CLOCK_SKEW_S = 1.0
+SLOW_REPLY_S = 0.1
+MAX_SCHEDULES = 1_000  # that are looked at
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check. `status`: ok, warning or problem."""
+
+    name: str
+    status: str
+    text: str
+
+
+def versions() -> Check:
+    """This package and this Python."""
+    import taskharbor
+
+    return Check("version", "ok", f"taskharbor {taskharbor.__version__}, Python {platform.python_version()}")
+
+
+async def damage(driver: Driver) -> list[Check]:
+    """Damage that other programs did to the store, if the driver records it."""
+    damaged = getattr(driver, "damaged", None)
+    return [] if damaged is None else [Check("damage", "warning", safe_text(text)) for text in await damaged()]
+
+
+async def rights(driver: Driver) -> list[Check]:
+    """Whether the database user has the permissions that the driver needs, if the driver can check."""
+    denied = getattr(driver, "denied", None)
+    if denied is None:
+        return []
+    try:
+        lacking = await denied()
+    except (TaskHarborError, OSError):
+        return []  # already reported by the checks before
+    if not lacking:
+        return [Check("rights", "ok", "the user has the permissions that the driver needs")]
+    return [Check("rights", "problem", safe_text(text)) for text in lacking]
+
+
+async def pace(driver: Driver) -> list[Check]:
+    """The difference between the store's clock and this machine's, and the time of one call."""
+    began = time.monotonic()
+    theirs = await driver.server_time()
+    took = time.monotonic() - began
+    apart = (theirs - datetime.now(UTC)).total_seconds() + took / 2
+    if abs(apart) > MAX_CLOCK_SKEW_S:
+        which = "ahead of" if apart > 0 else "behind"
+        text = f"the store's clock, which jobs follow, is {abs(apart):.1f} s {which} this machine's: correct this one"
+        clock = Check("clock", "warning", text)
+    else:
+        clock = Check("clock", "ok", f"the store and this machine agree within {MAX_CLOCK_SKEW_S:g} s")
+    began = time.monotonic()
+    await driver.is_paused("default")  # server_time() may not reach the store at all
+    took = time.monotonic() - began
+    status = "warning" if took > SLOW_REPLY_S else "ok"
+    return [clock, Check("answer", status, f"the store replies in {took * 1000:.1f} ms")]
+
+
+async def strangers(driver: Driver, tasks: frozenset[str] | None, app: str, now: datetime) -> list[Check]:
+    """With the tasks of an app: waiting jobs that no worker of the app can run."""
+    if tasks is None:
+        return []
+    types: set[str] = set()
+    for state in (State.READY, State.SCHEDULED):
+        page = await driver.list(state=state, limit=PAGE_JOBS, now=now)
+        types.update(info.job.type for info in page.items)
+    unknown = sorted(types - tasks - {JOIN_TYPE})
+    if not unknown:
+        return []
+    text = (
+        f"jobs wait whose types {app} does not declare: {_named(unknown)}; is their module imported? (--import MODULE)"
+    )
+    return [Check("tasks", "warning", text)]
+
+
+async def schedules(driver: Driver, declared: frozenset[str] | None, app: str, now: datetime) -> list[Check]:
+    """Schedules that no worker fires, or that this program cannot read. `declared`: the schedules of an app."""
+    if not offers(driver, SCHEDULES):
+        return []
+    from taskharbor.client.schedule_info import info_of
+    from taskharbor.ops.schedule_view import OVERDUE, UNREADABLE, status_of
+
+    found = [info_of(row) for row in (await cast(SchedulesDriver, driver).schedules(limit=MAX_SCHEDULES)).items]
+    late = [info.name for info in found if status_of(info, now) == OVERDUE]
+    unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
+    gone = [info.name for info in found if info.declared and declared is not None and info.name not in declared]
+    checks = []
+    if gone:
+        text = f"{app} does not declare {_named(gone)} (any more); delete what is obsolete: taskharbor schedule delete"
+        checks.append(Check("schedules", "warning", text))
+    if late:
+        text = f"overdue: {_named(late)}; no worker fires them: taskharbor schedule list tells why"
+        checks.append(Check("schedules", "warning", text))
+    if unreadable:
+        checks.append(Check("schedules", "problem", f"this program cannot read {_named(unreadable)}"))
+    if found and not checks:
+        checks.append(Check("schedules", "ok", f"{len(found)} schedule{'s' if len(found) != 1 else ''}, none overdue"))
+    return checks
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if names[MAX_NAMED:] else ""
+    return ", ".join(map(one_line, names[:MAX_NAMED])) + more
+
+
+async def life(driver: Driver, now: datetime) -> list[Check]:
+    """Queues and workers that need attention."""
+    return _life(await read_overview(driver, now), bool(await driver.workers(SINCE_EVER)))
+
+
+def _life(found: Overview, is_known: bool) -> list[Check]:
+    """Queues that need attention. `is_known`: the store has a record of some worker, however old."""
+    checks = []
+    dead = sum(row["jobs"]["dlq"] for row in found.queues)
+    paused = [one_line(row["queue"]) for row in found.queues if row["paused"]]
+    idle = [one_line(row["queue"]) for row in found.queues if row["jobs"]["ready"] and not row["workers"]]
+    number = len(found.workers)
+    if number:
+        checks.append(Check("workers", "ok", f"{number} sent a heartbeat in the last minute"))
+    else:
+        when = "no heartbeat in the last minute" if is_known else "no worker ever used this store"
+        checks.append(Check("workers", "warning", f"{when}; start one: taskharbor worker run"))
+    if idle and number:
+        checks.append(Check("queues", "warning", f"no worker serves {', '.join(idle)}, where jobs are ready"))
+    if paused:
+        checks.append(Check("queues", "warning", f"paused: {', '.join(paused)}"))
+    if dead:
+        checks.append(
+            Check("queues", "warning", f"{dead} dead job{'s' if dead != 1 else ''}; list them: taskharbor dlq list")
+        )
+    if not (idle and number) and not paused and not dead:
+        checks.append(Check("queues", "ok", f"{len(found.queues)}, none paused, no dead jobs"))
+    return checks

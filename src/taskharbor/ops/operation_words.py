@@ -1,0 +1,55 @@
+"""What an operation does and did, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskharbor.ops.text import one_line
+
+if TYPE_CHECKING:
+    from taskharbor.client.operation import OperationProgress
+    from taskharbor.ops.operations import OperationRow
+
+PAST = {"requeue": "requeued", "cancel": "cancelled", "delete": "deleted"}
+
+
+def progress_words(progress: OperationProgress) -> str:
+    """What an operation does at this moment."""
+    if progress.phase == "choose":
+        return "finding the jobs that the limit allows"
+    if progress.phase == "canary":
+        return "choosing the jobs to try first"
+    if progress.phase == "await":
+        return f"waiting for the {progress.done:,} jobs that are tried first to end"
+    if progress.phase == "count":
+        return f"counting: {progress.total or 0:,} so far"
+    total = "" if progress.total is None else f" of {max(progress.total, progress.done):,}"
+    return f"{progress.done:,}{total} done{_skipped(progress)}"
+
+
+def _skipped(progress: OperationProgress) -> str:
+    return f", {progress.skipped:,} skipped" if progress.skipped else ""
+
+
+def outcome_words(found: OperationRow) -> str:
+    """One line: what an operation did."""
+    past = PAST.get(found.entry.action, found.entry.action)
+    progress = found.progress
+    done, skipped = found.done or 0, found.skipped or 0
+    changed = f"{done:,} job{'' if done == 1 else 's'} {'was' if done == 1 else 'were'} {past}"
+    if skipped:
+        why = "changed meanwhile, or needed by an unfinished job" if past == "deleted" else "changed meanwhile"
+        changed += f"; {skipped:,} {'was' if skipped == 1 else 'were'} skipped ({why})"
+    if found.status == "done":
+        return changed
+    if found.status == "running":
+        return f"operation {found.id} has begun: workers carry it out"
+    if found.status == "held":
+        tried, allowed = found.entry.options.get("canary", "?"), found.entry.options.get("max_failures", "0")
+        failed = "too many" if progress is None else f"{progress.failures}"
+        tally = f"{failed} of the {tried} jobs that were tried first died again (allowed: {allowed})"
+        return f"held: {tally}; the others stay as they are"
+    if found.status == "stopped":
+        return f"stopped: {changed}; the others stay as they are"
+    why = f": {one_line(progress.reason)}" if progress is not None and progress.reason else ""
+    return f"failed{why}; {changed}"

@@ -1,0 +1,40 @@
+"""An overview of a store: its queues and its workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.ops import json_output
+from taskharbor.ops.counting import read_counts
+
+MAX_COUNTED = 100_000  # jobs of a queue in one state: a store may hold millions
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Queues and workers at one moment: plain values, as JSON shows them."""
+
+    at: datetime
+    queues: list[dict[str, Any]]
+    workers: list[dict[str, Any]]
+
+
+async def read_overview(driver: Driver, now: datetime) -> Overview:
+    """Read the overview from the store."""
+    counts = await read_counts(driver, now, MAX_COUNTED)
+    workers = await driver.workers(now)
+    names = sorted({*await driver.queues(), *counts})
+    queues = [
+        {
+            "queue": name,
+            "paused": await driver.is_paused(name),
+            "workers": sum(name in worker.queues for worker in workers),
+            "jobs": json_output.states(counts.get(name, {})),
+            "capped": any(number >= MAX_COUNTED for number in counts.get(name, {}).values()),
+        }
+        for name in names
+    ]
+    return Overview(now, queues, [json_output.worker(info) for info in workers])

@@ -1,0 +1,49 @@
+"""Make stored text safe for a terminal: a job's name or error must not move the cursor, change colours or fake lines.
+
+Escape sequences are removed whole; control characters and marks that change the writing direction are removed one by
+one. JSON output is not cleaned but escaped, so that a script gets exactly what is stored.
+"""
+
+from __future__ import annotations
+
+import re
+
+# CSI and its 8-bit form; OSC, DCS, SOS, PM and APC with all they carry; two-character escapes.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_SPACES = re.compile(r"\s+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
+
+
+def clean(text: str) -> str:
+    """Several lines of text without anything that a terminal would interpret.
+
+    >>> clean("a\\x1b[31mred\\x1b[0m\\x07 line\\nnext")
+    'ared line\\nnext'
+    """
+    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n"))).replace("\t", "    ")
+
+
+def one_line(text: str) -> str:
+    """Cleaned text in one line.
+
+    >>> one_line("first\\n  second")
+    'first second'
+    """
+    return _SPACES.sub(" ", clean(text)).strip()
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank."""
+    return next((one_line(line) for line in clean(text).splitlines() if line.strip()), "")
+
+
+def safe_text(text: str) -> str:
+    """Error text that is safe to print: one line, addresses redacted, no escape sequences."""
+    from taskharbor.drivers.dsn import redact
+
+    return one_line(_ADDRESS.sub(lambda found: redact(found.group()), text))

@@ -1,0 +1,228 @@
+"""Firing: look for due schedules, plan each, and make the changes; of several workers the first one makes them.
+
+    look ──► due rows ──► those that this program may fire ──► which jobs run? ──► plan ──► change ──► report
+                       └► others: passed by a cursor, and looked at again a minute later
+
+It holds no state that matters: a process that dies at any point leaves a row that is still due, or one that moved
+together with its job. A change whose reply was lost is looked up by its revision, and reported if it was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from taskharbor.drivers.cursor import encode_due
+from taskharbor.drivers.features import SchedulesDriver
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import InvalidJob
+from taskharbor.model.events import (
+    JobEnqueued,
+    Observers,
+    ScheduleFired,
+    ScheduleMissed,
+    ScheduleRefused,
+    ScheduleSkipped,
+)
+from taskharbor.model.schedule import StoredSchedule
+from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
+from taskharbor.schedules.changes import Declaration
+from taskharbor.schedules.overlap import still_running
+from taskharbor.schedules.plan import FiringPlan, looks_at, plan
+
+PAGE_ROWS = 100
+PASSED_FOR_S = 60.0  # until rows that this program may not fire are looked at again
+INSPECTED_AT_ONCE = 20
+MAX_CALL_JOBS = 1_000  # of one call that changes several rows
+MAX_REFUSED_KEPT = 10_000
+
+
+class Look(NamedTuple):
+    """What a look found: how many jobs it stored, whether there is any schedule, and when the next slot comes."""
+
+    fired: int
+    exists: bool
+    next_at: datetime | None
+
+
+class Due(NamedTuple):
+    """A due schedule that this program may fire."""
+
+    row: StoredSchedule
+    schedule: Schedule
+
+
+class ScheduleRunner:
+    """Fires schedules with one driver. `queues`: those whose added schedules it fires; `declared`: what its code
+    declares, wherever those go; `worker`: how events name it."""
+
+    def __init__(
+        self,
+        driver: SchedulesDriver,
+        clock: Clock,
+        observers: Observers,
+        *,
+        worker: str,
+        queues: Collection[str],
+        declared: Mapping[str, Declaration],
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._observers = observers
+        self._worker = worker
+        self._served = frozenset(queues)
+        self._declared = declared
+        self._is_stopping = is_stopping
+        self._unsure: list[FiringPlan] = []  # changes whose reply was lost
+        self._passed: str | None = None  # the cursor behind the rows at the head that are not for this program
+        self._passed_until = 0.0
+        self._refused: dict[str, str] = {}  # the revision that this program cannot fire, by name
+
+    async def look(self) -> Look:
+        """Fire everything that is due."""
+        await self._look_up_unsure()
+        now, fired = self._clock.now(), 0
+        moments = list[datetime]()
+        queues = self._queues()
+        if self._clock.monotonic() >= self._passed_until:
+            self._passed, self._passed_until = None, self._clock.monotonic() + PASSED_FOR_S
+        cursor, at_head = self._passed, True
+        while True:
+            page = await self._driver.due_schedules(queues, now, cursor=cursor, limit=PAGE_ROWS)
+            due = list[Due]()
+            for row in page.items:
+                found = self._read(row)
+                if found is not None:
+                    due.append(found)
+                    at_head = False
+                elif at_head and row.next_at is not None:
+                    self._passed = encode_due(row.next_at, row.name)
+            for made in await self._fire(due, now):
+                fired += len(made.fired)
+                if made.next_at is not None:
+                    moments.append(made.next_at)
+            cursor = page.cursor
+            if cursor is None or self._is_stopping():
+                break
+        if page.upcoming is not None:
+            moments.append(page.upcoming)
+        exists = bool(moments or page.items) or self._passed is not None
+        return Look(fired, exists, min(moments, default=None))
+
+    def _queues(self) -> list[str]:
+        others = {each.definition.queue for each in self._declared.values()}
+        return sorted(self._served | others)
+
+    def _read(self, row: StoredSchedule) -> Due | None:
+        """A due row, if this program may fire it and can read it."""
+        if self._refused.get(row.name) == row.revision:
+            return None
+        try:
+            schedule = read_body(row.body)
+        except UnreadableBody as error:
+            if row.queue in self._served or row.name in self._declared:
+                self._refuse(row, str(error))
+            return None
+        may_fire = row.name in self._declared if schedule.body.declared else row.queue in self._served
+        return Due(row, schedule) if may_fire else None
+
+    def _refuse(self, row: StoredSchedule, reason: str) -> None:
+        if len(self._refused) >= MAX_REFUSED_KEPT:
+            self._refused.clear()
+        self._refused[row.name] = row.revision
+        self._observers.emit(ScheduleRefused(self._worker, row.name, row.queue, reason))
+
+    # Firing ------------------------------------------------------------------------------------------------------
+
+    async def _fire(self, due: Sequence[Due], now: datetime) -> list[FiringPlan]:
+        """Fire schedules, each until it is not behind any more; return the changes that were made."""
+        made = list[FiringPlan]()
+        while due and not self._is_stopping():
+            plans = await self._plans(due, now)
+            done = list[FiringPlan]()
+            for batch in _batches(plans):
+                done += await self._make(batch, now)
+            made += done
+            due = [Due(each.change.to, each.schedule) for each in done if each.behind and each.change.to is not None]
+        return made
+
+    async def _plans(self, due: Sequence[Due], now: datetime) -> list[FiringPlan]:
+        found = list[FiringPlan]()
+        for start in range(0, len(due), INSPECTED_AT_ONCE):
+            some = due[start : start + INSPECTED_AT_ONCE]
+            looks = [still_running(self._driver, looks_at(each.schedule), now) for each in some]
+            answers = await asyncio.gather(*looks, return_exceptions=True)
+            for each, running in zip(some, answers, strict=True):
+                if isinstance(running, BaseException):
+                    raise running
+                try:
+                    found.append(plan(each.row, each.schedule, now, running=running))
+                except (ValueError, OverflowError) as error:  # a zone that this machine does not know, for one
+                    self._refuse(each.row, str(error))
+        return found
+
+    async def _make(self, plans: Sequence[FiringPlan], now: datetime) -> list[FiringPlan]:
+        """Make changes in one call; return those that were made here."""
+        try:
+            answers = await self._driver.change_schedules([each.change for each in plans], now)
+        except InvalidJob as error:
+            if len(plans) > 1:  # one of them spoils the call for all
+                return [made for each in plans for made in await self._make([each], now)]
+            self._refuse_job(plans[0], error)
+            return []
+        except BaseException:
+            self._unsure += plans
+            raise
+        made = [each for each, is_made in zip(plans, answers, strict=True) if is_made]
+        for each in made:
+            self._report(each, now)
+        return made
+
+    def _refuse_job(self, refused: FiringPlan, error: InvalidJob) -> None:
+        change = refused.change
+        assert change.to is not None
+        assert change.expect is not None
+        self._refuse(msgspec.structs.replace(change.to, revision=change.expect), f"its job cannot be stored: {error}")
+
+    async def _look_up_unsure(self) -> None:
+        """Report the changes that were made although their reply was lost. The others are planned anew."""
+        while self._unsure:
+            some = self._unsure[:PAGE_ROWS]
+            page = await self._driver.schedules(names=[each.change.name for each in some], limit=PAGE_ROWS)
+            stored = {row.revision for row in page.items}
+            del self._unsure[: len(some)]
+            for each in some:
+                if each.change.to is not None and each.change.to.revision in stored:
+                    self._report(each, each.planned_at)
+
+    def _report(self, made: FiringPlan, now: datetime) -> None:
+        name, queue, emit = made.change.name, made.schedule.definition.queue, self._observers.emit
+        if self._observers.wants(ScheduleFired):
+            for slot, job in zip(made.fired, made.jobs, strict=True):
+                late = round((now - slot).total_seconds(), 3)
+                emit(ScheduleFired(self._worker, name, queue, slot, job.id, late))
+        if self._observers.wants(JobEnqueued):
+            for job in made.jobs:
+                emit(JobEnqueued(job, self._worker))
+        if made.missed:
+            emit(ScheduleMissed(self._worker, name, queue, made.missed))
+        if made.skipped:
+            emit(ScheduleSkipped(self._worker, name, queue, made.skipped))
+
+
+def _batches(plans: Sequence[FiringPlan]) -> Iterator[list[FiringPlan]]:
+    """Plans for one call each: not too many jobs together."""
+    batch, jobs = list[FiringPlan](), 0
+    for each in plans:
+        if batch and jobs + len(each.jobs) > MAX_CALL_JOBS:
+            yield batch
+            batch, jobs = [], 0
+        batch.append(each)
+        jobs += len(each.jobs)
+    if batch:
+        yield batch

@@ -1,0 +1,137 @@
+"""What follows from a due schedule at a moment: jobs for its slots, or none, and the row as it is afterwards. Pure.
+
+    slots behind `reached` up to now ─► more than a step: the oldest of them, the rest in the next step
+                                     └► by catch_up: which of them get a job; the others are missed
+                                        by overlap: none of them, while an earlier job has not ended; they are skipped
+
+The row moves and the jobs are stored in one change, which the store makes only if the row is still the one that was
+read. So a slot gets at most one job, however many workers plan it at the same time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from taskharbor.model.job import JobRecord
+from taskharbor.model.schedule import ScheduleChange, StoredSchedule
+from taskharbor.schedules.body import Schedule, write_body
+from taskharbor.schedules.record import slot_record
+from taskharbor.schedules.rule import CatchUp, Overlap
+from taskharbor.schedules.sequence import MAX_STEP_SLOTS, due_of, next_of, passed_of
+
+IN_TIME = timedelta(minutes=1)
+"""With `catch_up="none"` a slot gets a job if it is at most this late."""
+
+MAX_STEP_BYTES = 4 * 1024 * 1024
+"""Bytes of the payloads of the jobs that one step makes, together; a step makes at least one job."""
+
+
+MAX_WATCHED_JOBS = 20
+"""How many jobs of a schedule are watched for their end: the newest, if more of them were caught up together."""
+
+
+class FiringPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to make, and what to report once it was made. `behind`: more slots are due already."""
+
+    change: ScheduleChange
+    schedule: Schedule  # as it is then
+    planned_at: datetime
+    next_at: datetime | None
+    fired: tuple[datetime, ...] = ()
+    missed: int = 0
+    skipped: int = 0
+    behind: bool = False
+
+    @property
+    def jobs(self) -> tuple[JobRecord, ...]:
+        """The jobs that the change stores."""
+        return self.change.jobs
+
+
+def new_revision() -> str:
+    """A text for one version of a row, which no other version of any row has."""
+    return secrets.token_hex(12)
+
+
+def watched(running: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """The jobs to watch after new ones were made."""
+    return (*running, *new)[-MAX_WATCHED_JOBS:]
+
+
+def stored(name: str, schedule: Schedule) -> StoredSchedule:
+    """A row for this version of a schedule: due at the first slot that is not decided."""
+    return StoredSchedule(
+        name=name,
+        queue=schedule.definition.queue,
+        revision=new_revision(),
+        next_at=next_of(schedule),
+        body=write_body(schedule),
+    )
+
+
+def looks_at(schedule: Schedule) -> tuple[str, ...]:
+    """The jobs that keep the due slots from getting one, as long as one of them has not ended."""
+    body = schedule.body
+    if schedule.rule.overlap is not Overlap.SKIP or (body.catch_up_to is not None and body.reached < body.catch_up_to):
+        return ()
+    return body.running
+
+
+def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, running: Sequence[str]) -> FiringPlan:
+    """What to do with a due schedule. `running`: those of the jobs of `looks_at` that have not ended."""
+    reached, count, wanted, behind = _due(schedule, now)
+    fired = () if running else wanted
+    jobs = tuple(slot_record(row.name, schedule.definition, schedule.rule, slot, now) for slot in fired)
+    skipped, missed = len(wanted) - len(fired), count - len(wanted)
+    body = schedule.body
+    before = running if looks_at(schedule) else body.running
+    catching_up = schedule.rule.catch_up is CatchUp.ALL and behind and bool(fired)
+    after = schedule.with_state(
+        reached=reached,
+        fired=body.fired + len(fired),
+        missed=body.missed + missed,
+        skipped=body.skipped + skipped,
+        last_at=fired[-1] if fired else body.last_at,
+        last_id=jobs[-1].id if jobs else body.last_id,
+        running=watched(before, [job.id for job in jobs]),
+        catch_up_to=(body.catch_up_to or now) if catching_up else None,
+    )
+    to = stored(row.name, after)
+    return FiringPlan(
+        change=ScheduleChange(name=row.name, expect=row.revision, to=to, jobs=jobs),
+        schedule=after,
+        planned_at=now,
+        next_at=to.next_at,
+        fired=fired,
+        missed=missed,
+        skipped=skipped,
+        behind=behind,
+    )
+
+
+class _Due(NamedTuple):
+    """The slots of one step: up to where they go, how many they are, which should get a job, and whether newer ones
+    are due as well."""
+
+    reached: datetime
+    slots: int
+    wanted: tuple[datetime, ...]
+    behind: bool
+
+
+def _due(schedule: Schedule, now: datetime) -> _Due:
+    catch_up, reached = schedule.rule.catch_up, schedule.body.reached
+    if catch_up is CatchUp.ALL:
+        most = min(MAX_STEP_SLOTS, max(1, MAX_STEP_BYTES // max(1, len(schedule.definition.payload))))
+        slots, behind = due_of(schedule, now, most)
+        return _Due(slots[-1] if slots else reached, len(slots), tuple(slots), behind)
+    count, newest, behind = passed_of(schedule, now)
+    if newest is None:
+        return _Due(reached, 0, (), False)
+    late = catch_up is CatchUp.NONE and now - newest > IN_TIME
+    return _Due(newest, count, () if behind or late else (newest,), behind)

@@ -1,0 +1,139 @@
+"""The scheduler: stores the schedules that this program declares, and fires those that are due, beside the jobs.
+
+    declare (once) ──► look: fire what is due ──► rest: until the next slot or for a second; 5 s without any schedule
+                         ▲         └── the store does not answer: rest, and look then; what was due stays due
+                         └──────────────────────────┘
+
+No worker is the leader: each one looks, and of several the first one fires a slot. It looks at most once a second, and
+never takes part in reserving jobs. Under a supervisor only one process stores the declarations, when it is asked to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import SCHEDULES, FullDriver, offers
+from taskharbor.model.clock import Clock
+from taskharbor.model.events import Observers
+from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.service import Service
+from taskharbor.worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from taskharbor.schedules.firing import Look, ScheduleRunner
+
+LOOK_INTERVAL_S = 1.0
+IDLE_INTERVAL_S = 5.0  # while no schedule of its queues has a slot to come
+
+
+class Scheduler(Service):
+    """Fires schedules until a stop. A driver that keeps none is never asked.
+
+    `declares`: store the declarations at the start; else when `declare` is called. `on_declared` is called afterwards.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: WorkerSettings,
+        driver: Driver,
+        clock: Clock,
+        outage: Outage,
+        observers: Observers,
+        handlers: HandlerRegistry,
+        declares: bool = True,
+        on_declared: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._driver = cast(FullDriver, driver)
+        self._clock = clock
+        self._outage = outage
+        self._observers = observers
+        self._declared = handlers.schedules
+        self._to_declare = declares
+        self._on_declared = on_declared
+        self._able = settings.schedules and offers(driver, SCHEDULES)
+        self._runner: ScheduleRunner | None = None
+        self._looking = asyncio.Lock()  # the loop and `run_one` take turns
+        self._backoff = Backoff()
+        self._fired = 0  # jobs since the last `run_one`
+
+    def declare(self) -> None:
+        """Store the declarations now, instead of at the start."""
+        self._to_declare = True
+        self.wake()
+
+    async def run(self) -> None:
+        if not self._able:
+            return await self.rest()
+        while not self.stopping:
+            looked_at = self._clock.monotonic()
+            look = await self._try()
+            pause = self._pause(look) - (self._clock.monotonic() - looked_at)
+            await self.rest(asyncio.ensure_future(self._clock.sleep(max(pause, 0.0))))
+        return None
+
+    async def run_one(self) -> bool:
+        """Fire what is due; False if nothing was fired since the last call, or the store does not answer."""
+        if not self._able or self.stopping:
+            return False
+        await self._try()
+        fired, self._fired = self._fired, 0  # also what the loop has fired meanwhile
+        return fired > 0
+
+    async def _try(self) -> Look | None:
+        """Declare what has to be, and look; None if the store does not answer."""
+        try:
+            async with self._looking:
+                await self._declare()
+                look = await self._look()
+        except Exception as error:
+            self._outage.failed("schedules", error)
+            return None
+        self._outage.answered("schedules")
+        self._backoff.reset()
+        self._fired += look.fired
+        return look
+
+    async def _declare(self) -> None:
+        if not self._to_declare:
+            return
+        if self._declared:
+            from taskharbor.schedules.declare import declare
+
+            await declare(self._driver, self._declared, self._clock, self._observers, self._settings.name)
+        self._to_declare = False
+        self._on_declared()
+
+    async def _look(self) -> Look:
+        if self._runner is None:
+            from taskharbor.schedules.firing import ScheduleRunner
+
+            self._runner = ScheduleRunner(
+                self._driver,
+                self._clock,
+                self._observers,
+                worker=self._settings.name,
+                queues=self._settings.queues,
+                declared=self._declared,
+                is_stopping=lambda: self.stopping,
+            )
+        return await self._runner.look()
+
+    def _pause(self, look: Look | None) -> float:
+        """Seconds from one look to the next: never less than one, and up to the next slot if that comes soon after."""
+        if look is None:
+            return max(LOOK_INTERVAL_S, self._backoff.next())
+        if not look.exists:
+            return IDLE_INTERVAL_S * (0.8 + 0.2 * random.random())
+        if look.next_at is not None:
+            seconds = (look.next_at - self._clock.now()).total_seconds()
+            if LOOK_INTERVAL_S <= seconds < 2 * LOOK_INTERVAL_S:
+                return seconds
+        return LOOK_INTERVAL_S

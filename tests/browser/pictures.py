@@ -1,0 +1,66 @@
+"""`make pictures`: the screenshots of docs/dashboard.md, from the scene of the tests in a real browser.
+
+python -m tests.browser.pictures
+"""
+
+import io
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from tests.browser.conftest import FLAGS
+from tests.browser.served import Served
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+SIZE: Any = {"width": 1200, "height": 800}
+PHONE: Any = {"width": 390, "height": 780}
+COLOURS = 256  # a palette is a third of the size, and nobody sees the difference
+PAGES = {
+    "overview": "/",
+    "jobs": "/jobs",
+    "job": "/jobs/{dead}",
+    "dead": "/dead",
+    "workflow": "/flows/{failed_flow}",
+}
+
+
+def main() -> None:
+    program = shutil.which("chromium")
+    if program is None:
+        raise SystemExit("pictures: chromium is needed; tests/servers/provision chromium installs it")
+    FOLDER.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Served(f"sqlite:///{folder}/shop.db") as served,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        schemes: tuple[Any, ...] = ("light", "dark")
+        for scheme in schemes:
+            context = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
+            for name, path in PAGES.items():
+                take(context, served, path, FOLDER / f"{name}-{scheme}.png")
+            context.close()
+        phone = browser.new_context(viewport=PHONE, color_scheme="dark", reduced_motion="reduce")
+        take(phone, served, "/", FOLDER / "phone-dark.png")
+        phone.close()
+        browser.close()
+
+
+def take(context: Any, served: Served, path: str, target: Path) -> None:
+    page = context.new_page()
+    page.goto(served.url + path.format(**vars(served.scene)))
+    page.wait_for_selector("#live[data-state=live]")
+    page.evaluate("document.querySelector('.place').textContent = 'sqlite:///shop.db'")
+    data = page.screenshot()
+    page.close()
+    Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS).save(target, optimize=True)
+    print(f"{target.relative_to(FOLDER.parents[1])}  {target.stat().st_size // 1024} KB")
+
+
+if __name__ == "__main__":
+    main()

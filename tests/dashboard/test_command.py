@@ -1,0 +1,70 @@
+"""`taskharbor dashboard`: refuses what would be open, prints a link that works once, and ends at Ctrl-C."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from taskharbor import Harbor
+
+
+@pytest.fixture
+def dsn(tmp_path: Path) -> str:
+    found = f"sqlite:///{tmp_path}/jobs.db"
+    with Harbor(found) as harbor:
+        harbor.counts()
+    return found
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "taskharbor", "dashboard", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+
+
+def test_a_host_that_others_reach_needs_a_token_or_an_access_function(dsn: str, tmp_path: Path):
+    refused = run("--dsn", dsn, "--host", "0.0.0.0")
+    assert refused.returncode == 2
+    assert "--token-file" in refused.stderr
+    (tmp_path / "short").write_text("short")
+    assert "at least 32" in run("--dsn", dsn, "--token-file", str(tmp_path / "short")).stderr
+    assert "cannot be read" in run("--dsn", dsn, "--token-file", str(tmp_path / "none")).stderr
+    assert "at least 32" in run("--dsn", dsn, TASKHARBOR_DASHBOARD_TOKEN="short").stderr
+    assert "MODULE:NAME" in run("--dsn", dsn, "--access", "nothing").stderr
+    assert "expected a function" in run("--dsn", dsn, "--access", "os:sep").stderr
+
+
+def test_a_store_that_is_not_there_is_not_created(tmp_path: Path):
+    missing = run("--dsn", f"sqlite:///{tmp_path}/none.db")
+    assert missing.returncode == 3
+    assert not (tmp_path / "none.db").exists()
+    assert "memory://" in run("--driver", "memory").stderr
+
+
+def test_the_link_works_once_and_ctrl_c_ends_it(dsn: str):
+    command = [sys.executable, "-m", "taskharbor", "dashboard", "--dsn", dsn, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:\d+/login\?key=\S+", process.stdout.readline())
+            assert found is not None
+            link = found.group()
+            base = link.partition("/login")[0]
+            with httpx.Client(base_url=base, timeout=30) as browser:
+                assert browser.get("/").status_code == 303
+                assert browser.get("/", headers={"host": "evil.example"}).status_code == 403
+                assert browser.get(link).status_code == 200
+                assert browser.get("/").status_code == 200
+                assert httpx.get(link, timeout=30).status_code == 403
+                with browser.stream("GET", "/events") as events:
+                    assert next(events.iter_lines()) == "retry: 2000"
+                    process.send_signal(signal.SIGINT)
+                    assert process.wait(30) in (0, 130)
+        finally:
+            if process.poll() is None:
+                process.kill()

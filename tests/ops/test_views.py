@@ -1,0 +1,211 @@
+"""What operators see, as values: why a job waits, what happened lately, what needs them, the drawing of a flow."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor import Harbor
+from taskharbor.drivers import JobInfo, JobRecord, State
+from taskharbor.drivers.graph import flow_info
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.job import Figures, WorkerInfo
+from taskharbor.ops.access import Access, AccessDenied
+from taskharbor.ops.attention import read_attention
+from taskharbor.ops.figures_view import read_figures, series_of
+from taskharbor.ops.flow_graph import MAX_BOXES, graph_of
+from taskharbor.ops.queue_rows import CAP_JOBS, read_queue_rows
+from taskharbor.ops.room import OperatorRoom, Sight
+from taskharbor.ops.timeline import timeline_of
+from taskharbor.ops.waiting import WaitFacts, read_waits, word_for
+
+NOW = datetime(2030, 1, 15, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def on_memory(call: Callable[[Any], Awaitable[None]]) -> None:
+    async def run() -> None:
+        driver = MemoryDriver()
+        await driver.open()
+        await call(driver)
+        await driver.close()
+
+    asyncio.run(run())
+
+
+def info(state: State = State.READY, **fields: Any) -> JobInfo:
+    fields.setdefault("queue", "mail")
+    waiting = fields.pop("waiting_for", ())
+    return JobInfo(JobRecord(id="j", type="t", created_at=NOW, **fields), state, waiting_for=waiting)
+
+
+def worker(running: int = 0, **fields: Any) -> WorkerInfo:
+    return WorkerInfo("w", ("mail",), running, NOW, concurrency=2, seen_at=NOW, **fields)
+
+
+@pytest.mark.parametrize(
+    ("job", "facts", "code"),
+    [
+        (info(), WaitFacts(NOW), "no_worker"),
+        (info(), WaitFacts(NOW, workers=(worker(),)), "next"),
+        (info(), WaitFacts(NOW, workers=(worker(2),)), "workers_busy"),
+        (info(), WaitFacts(NOW, frozenset({"mail"}), (worker(),)), "paused"),
+        (info(group="g"), WaitFacts(NOW, workers=(worker(),), full=frozenset({("mail", "g")})), "group_full"),
+        (info(), WaitFacts(NOW, workers=(worker(),), declared=frozenset({"other"})), "unknown_type"),
+        (info(), WaitFacts(NOW, workers=(worker(),), declared=frozenset({"t"})), "next"),
+        (info(State.SCHEDULED, run_at=NOW + MINUTE), WaitFacts(NOW), "not_due"),
+        (info(State.SCHEDULED, run_at=NOW + MINUTE, attempts=1), WaitFacts(NOW), "retry_not_due"),
+        (info(State.SCHEDULED, run_at=NOW + MINUTE, deliveries=1), WaitFacts(NOW), "given_back"),
+        (info(State.BLOCKED, waiting_for=("a", "b")), WaitFacts(NOW), "blocked"),
+        (info(State.DONE), WaitFacts(NOW), None),
+        (info(State.INFLIGHT), WaitFacts(NOW), None),
+    ],
+)
+def test_a_row_has_one_word_for_why_it_waits(job: JobInfo, facts: WaitFacts, code: str | None):
+    word = word_for(job, facts)
+    assert (None if word is None else word.code) == code
+
+
+def test_words_for_a_page_cost_no_more_with_more_rows():
+    async def read(driver: Any) -> None:
+        jobs = [info(queue=f"q{number}", group=f"g{number}") for number in range(500)]
+        calls: list[str] = []
+        for verb in ("is_paused", "list", "workers"):
+            inner = getattr(driver, verb)
+
+            async def counted(*args: Any, verb: str = verb, inner: Any = inner, **options: Any) -> Any:
+                calls.append(verb)
+                return await inner(*args, **options)
+
+            setattr(driver, verb, counted)
+        await read_waits(driver, NOW, jobs)
+        assert len(calls) <= 34
+        calls.clear()
+        await read_waits(driver, NOW, [info(State.DONE)])
+        assert calls == []
+
+    on_memory(read)
+
+
+def test_figures_are_points_of_whole_steps_and_a_total_of_all():
+    rows = [
+        Figures(NOW - 2 * MINUTE, "mail", {"done": 3, "failed": 1, "ran_02": 4}),
+        Figures(NOW - 2 * MINUTE, "bulk", {"done": 1}),
+        Figures(NOW, "mail", {"done": 5}),
+    ]
+    series = series_of(rows, "1h", NOW - timedelta(hours=1))
+    assert len(series.points) == 60
+    assert (series.points[-2].done, series.points[-2].failed, series.points[-1].done) == (4, 1, 0)
+    assert (series.total.done, series.executions, series.failure_share) == (9, 10, 0.1)
+    assert series.points[-2].ran_p50 is not None
+    assert series.points[0].ran_p50 is None
+
+
+def test_figures_of_an_unknown_span_are_refused():
+    async def read(driver: Any) -> None:
+        with pytest.raises(ValueError, match="expected one of 1h, 24h, 72h"):
+            await read_figures(driver, NOW, "1y")
+
+    on_memory(read)
+
+
+def test_a_queue_says_how_long_its_oldest_job_waits_and_who_serves_it():
+    async def read(driver: Any) -> None:
+        await driver.enqueue([JobRecord(id="a", type="t", queue="mail", created_at=NOW - 3 * MINUTE)], NOW - 3 * MINUTE)
+        await driver.beat(worker(1), NOW)
+        found = await read_queue_rows(driver, NOW)
+        (row,) = found.rows
+        assert (row.lag, row.workers, row.slots, row.running, row.unserved) == (3 * MINUTE, 1, 2, 1, False)
+        assert row.as_json()["capped"] is False
+        assert found.lag == 3 * MINUTE
+        only = await read_queue_rows(driver, NOW, only="nothing")
+        assert (only.rows[0].counts, only.rows[0].lag) == ({}, None)
+
+    on_memory(read)
+
+
+def test_counts_stop_at_the_cap():
+    async def read(driver: Any) -> None:
+        for start in range(0, CAP_JOBS + 1_000, 1_000):
+            jobs = [JobRecord(id=f"{start + number}", type="t", queue="mail") for number in range(1_000)]
+            await driver.enqueue(jobs, NOW)
+        found = await read_queue_rows(driver, NOW)
+        assert found.rows[0].counts["ready"] == CAP_JOBS
+        assert found.capped("ready")
+        assert found.rows[0].as_json()["capped"] is True
+
+    on_memory(read)
+
+
+def test_a_worker_that_fell_silent_and_a_stuck_slot_need_an_operator():
+    async def read(driver: Any) -> None:
+        await driver.beat(WorkerInfo("gone", ("mail",), 1, NOW, 2, seen_at=NOW - 3 * MINUTE), NOW - 3 * MINUTE)
+        await driver.beat(worker(1, stuck=1), NOW)
+        found = await read_queue_rows(driver, NOW)
+        points = await read_attention(driver, NOW, found, None)
+        assert [(point.code, point.level) for point in points] == [("silent", "warning"), ("slots_stuck", "warning")]
+        assert "gone" in points[0].detail
+
+    on_memory(read)
+
+
+def flow(*edges: tuple[str, str], jobs: int = 0) -> Any:
+    names = dict.fromkeys([name for edge in edges for name in edge] or [f"n{number:05}" for number in range(jobs)])
+    before: dict[str, tuple[str, ...]] = {name: tuple(a for a, b in edges if b == name) for name in names}
+    nodes = [
+        JobInfo(JobRecord(id=name, type=f"type {name}", depends_on=before[name], flow_id="f"), State.READY)
+        for name in names
+    ]
+    return flow_info("f", tuple(nodes))
+
+
+def test_a_flow_is_drawn_in_columns_from_left_to_right():
+    graph = graph_of(flow(("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")))
+    place = {box.jobs[0].job.id: (box.column, box.row) for box in graph.boxes}
+    assert (place["a"][0], place["b"][0], place["c"][0], place["d"][0]) == (0, 1, 1, 2)
+    assert place["b"][1] != place["c"][1]
+    assert (graph.columns, graph.rows, len(graph.lines)) == (3, 2, 4)
+
+
+def test_a_large_flow_is_folded_to_a_small_drawing():
+    graph = graph_of(flow(jobs=3_000))
+    assert len(graph.boxes) <= MAX_BOXES
+    assert sum(len(box.jobs) for box in graph.boxes) == 3_000
+
+
+def test_a_timeline_ends_with_how_the_job_stands():
+    done = JobRecord(
+        id="j", type="t", created_at=NOW, deliveries=1, began_at=NOW + MINUTE, ran_on="w", finished_at=NOW + 2 * MINUTE
+    )
+    steps = timeline_of(JobInfo(done, State.DONE), NOW + 3 * MINUTE)
+    assert [(step.name, step.after, step.is_now) for step in steps] == [
+        ("enqueued", None, False),
+        ("started #1", MINUTE, False),
+        ("done", MINUTE, True),
+    ]
+    later = JobRecord(id="j", type="t", created_at=NOW, run_at=NOW + MINUTE)
+    assert [step.name for step in timeline_of(JobInfo(later, State.SCHEDULED), NOW)] == ["enqueued", "due"]
+
+
+def test_a_room_lets_nobody_look_who_may_not_and_waits_two_seconds_at_most():
+    async def run() -> None:
+        harbor = Harbor("memory://")
+
+        async def look(sight: Sight) -> str:
+            return sight.place
+
+        assert await OperatorRoom(harbor, Access.view("vera")).look(look) == "memory://"
+        with pytest.raises(AccessDenied, match="may not view"):
+            await OperatorRoom(harbor, Access.none()).look(look)
+
+        async def hang(sight: Sight) -> None:
+            await asyncio.Event().wait()
+
+        with pytest.raises(BackendUnavailable, match="did not answer within"):
+            await OperatorRoom(harbor, Access.view("vera"), timeout=0.01).look(hang)
+        await harbor.aclose()
+
+    asyncio.run(run())

@@ -1,0 +1,236 @@
+"""Code that declares schedules: what a start of its workers stores, beside edits and beside other versions."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor import Harbor
+from taskharbor.events import ScheduleChanged, ScheduleEditDropped, ScheduleRefused
+from taskharbor.schedules.body import write_body
+from taskharbor.testing import Faults
+from taskharbor.testing.clock import START
+from tests.schedules.bench import Bench, run
+from tests.schedules.test_firing import rewrite
+
+
+def later(seconds: float) -> Any:
+    return START + timedelta(seconds=seconds)
+
+
+def version(bench: Bench, *, host: str = "a", **options: Any) -> Harbor:
+    """A program on the same store that declares `ping` in its own way."""
+    harbor = Harbor(bench.driver, clock=bench.clock)
+
+    @harbor.task(name="ping")
+    def ping(host: str = "a") -> str:
+        return host
+
+    harbor.schedule("ping", ping.s(host=host), **options)
+    return harbor
+
+
+def test_a_declaration_reads_no_store():
+    harbor = Harbor("sqlite:////nowhere/at/all.db")
+
+    @harbor.task(name="ping")
+    def ping() -> None: ...
+
+    harbor.schedule("ping", ping.s(), every=60)
+    assert harbor.declared_schedules == ("ping",)
+
+
+def test_it_is_stored_once_and_not_written_again():
+    async def test() -> None:
+        bench = Bench()
+        harbor = version(bench, every=60)
+        await bench.declare(harbor)
+        before = await bench.row("ping")
+        info = await bench.harbor.schedules.aget("ping")
+        assert (info.declared, info.next_at) == (True, later(60))
+        bench.clock.advance(90)
+        await bench.declare(harbor)
+        await bench.declare(version(bench, every=60))
+        assert await bench.row("ping") == before
+        assert [event.new for event in bench.of(ScheduleChanged)] == [True]
+
+    run(test())
+
+
+def test_an_edit_stays_at_a_restart_until_the_code_changes():
+    async def test() -> None:
+        bench = Bench()
+        await bench.declare(version(bench, every=60))
+        await bench.harbor.schedules.aedit("ping", cron="0 4 * * *")
+        await bench.harbor.schedules.apause("ping")
+        await bench.declare(version(bench, every=60))
+        info = await bench.harbor.schedules.aget("ping")
+        assert (info.cron, info.edited, info.paused) == ("0 4 * * *", True, True)
+        assert bench.of(ScheduleEditDropped) == []
+        await bench.declare(version(bench, every=30))
+        info = await bench.harbor.schedules.aget("ping")
+        assert (info.cron, info.every, info.edited, info.paused) == (None, timedelta(seconds=30), False, True)
+        assert [event.schedule for event in bench.of(ScheduleEditDropped)] == ["ping"]
+        assert [event.new for event in bench.of(ScheduleChanged)] == [True, False]
+
+    run(test())
+
+
+def test_other_arguments_keep_the_sequence_and_the_counts():
+    async def test() -> None:
+        bench = Bench()
+        old = version(bench, every=60, overlap="allow")
+        await bench.declare(old)
+        bench.clock.advance(60)
+        await bench.fire(harbor=old)
+        bench.clock.advance(75)
+        new = version(bench, host="b", every=60, overlap="allow")
+        await bench.declare(new)  # a slot is due, and nobody has fired it yet
+        await bench.fire(harbor=new)
+        assert await bench.slots() == [60, 120]
+        assert [info.job.payload for info in await bench.jobs()] == [b'{"host":"a"}', b'{"host":"b"}']
+        info = await bench.harbor.schedules.aget("ping")
+        assert (info.fired, info.missed, info.next_at) == (2, 0, later(180))
+
+    run(test())
+
+
+def test_another_timing_begins_at_its_moment_and_counts_what_was_missed():
+    async def test() -> None:
+        bench = Bench()
+        await bench.declare(version(bench, every=60))
+        bench.clock.advance(130)
+        new = version(bench, every=50)
+        await bench.declare(new)
+        info = await bench.harbor.schedules.aget("ping")
+        assert (info.missed, info.next_at) == (2, later(180))
+
+    run(test())
+
+
+def test_the_newer_code_wins_because_it_starts_last():
+    async def test() -> None:
+        bench = Bench()
+        old, new = version(bench, every=60), version(bench, host="new", every=60)
+        await bench.declare(old)
+        await bench.declare(new)
+        bench.clock.advance(60)
+        assert (await bench.fire(harbor=old)).fired == 1  # it declares the name; what it makes is what the row says
+        assert [info.job.payload for info in await bench.jobs()] == [b'{"host":"new"}']
+
+    run(test())
+
+
+def test_an_added_one_is_taken_over_by_the_code_that_declares_its_name():
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=60)
+        await bench.declare(version(bench, every=60))
+        assert (await bench.harbor.schedules.aget("ping")).declared
+        assert [event.new for event in bench.of(ScheduleChanged)] == [False]
+
+    run(test())
+
+
+def test_a_damaged_row_is_mended_and_one_of_a_later_version_left_alone():
+    async def test() -> None:
+        bench = Bench()
+        harbor = version(bench, every=60)
+        await bench.declare(harbor)
+        await rewrite(bench, "ping", body=b"garbage")
+        await bench.declare(harbor)
+        assert (await bench.harbor.schedules.aget("ping")).problem == ""
+        later_body = write_body((await bench.schedule("ping")).with_state(v=2))
+        await rewrite(bench, "ping", body=later_body)
+        await bench.declare(harbor)
+        assert (await bench.row("ping")).body == later_body
+        (event,) = bench.of(ScheduleRefused)
+        assert "later version" in event.reason
+
+    run(test())
+
+
+def test_other_time_zone_data_moves_the_next_slot(monkeypatch: pytest.MonkeyPatch):
+    async def test() -> None:
+        bench = Bench()
+        harbor = version(bench, cron="30 2 * * *", tz="Europe/Zurich")
+        await bench.declare(harbor)
+        right = await bench.row("ping")
+        await rewrite(bench, "ping", next_at=right.next_at and right.next_at + timedelta(hours=1))
+        await bench.declare(harbor)
+        assert (await bench.row("ping")).next_at == right.next_at
+        assert len(bench.of(ScheduleChanged)) == 1  # the code has not changed
+
+    run(test())
+
+
+def test_a_clock_that_is_behind_does_not_bring_slots_back():
+    async def test() -> None:
+        bench = Bench()
+        harbor = version(bench, every=60, overlap="allow")
+        await bench.declare(harbor)
+        bench.clock.advance(600)
+        await bench.fire(harbor=harbor)
+        bench.clock.step(-500)
+        await bench.declare(harbor)
+        await bench.declare(version(bench, every=60, host="b", overlap="allow"))
+        await bench.harbor.schedules.aedit("ping", every=20)
+        for _ in range(60):
+            bench.clock.advance(10)
+            await bench.fire(harbor=harbor)
+        assert min((await bench.slots())[1:]) > 600
+
+    run(test())
+
+
+def test_many_declarations_are_stored_in_batches():
+    async def test() -> None:
+        bench = Bench()
+        for number in range(250):
+            bench.harbor.schedule(f"s{number:03}", bench.ping.s(), every=60)
+        await bench.declare()
+        await bench.declare()
+        assert len([info async for info in bench.harbor.schedules.list()]) == 250
+        assert len(bench.of(ScheduleChanged)) == 250
+
+    run(test())
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_it_may_be_repeated_after_a_failure(after: bool):
+    async def test() -> None:
+        faults = Faults()
+        bench = Bench(faults.wrap("memory://"))
+        bench.harbor.schedule("ping", bench.ping.s(), every=60)
+        faults.fail("change_schedules", after=after)
+        with pytest.raises(Exception, match="injected"):
+            await bench.declare()
+        await bench.declare()
+        assert (await bench.harbor.schedules.aget("ping")).next_at == later(60)
+
+    run(test())
+
+
+def test_a_row_that_changes_meanwhile_is_compared_again():
+    async def test() -> None:
+        bench = Bench()
+        await bench.declare(version(bench, every=60))
+        bench.clock.advance(60)
+        other = bench.runner(harbor=version(bench, every=60))
+        read, moved = bench.driver.schedules, False
+
+        async def fired_meanwhile(**options: Any) -> Any:
+            nonlocal moved
+            page = await read(**options)
+            if not moved:
+                moved = True
+                await other.look()
+            return page
+
+        bench.driver.schedules = fired_meanwhile  # type: ignore[method-assign]  # for this test
+        await bench.declare(version(bench, host="b", every=60))
+        info = await bench.harbor.schedules.aget("ping")
+        assert info.fired == 1
+        assert (await bench.schedule("ping")).definition.payload == b'{"host":"b"}'
+
+    run(test())
