@@ -113,12 +113,14 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
 
     @property
     def declared_queues(self) -> tuple[str, ...]:
-        """The queues of all tasks, the default queue, and those of `Harbor(queues=…)`: what `worker()` serves."""
+        """The queues of all tasks and schedules, the default queue, and those of `Harbor(queues=…)`: what `worker()`
+        serves."""
         return tuple(sorted(self._declared_queues() | (self._queues.listed or frozenset())))
 
     def _declared_queues(self) -> frozenset[str]:
         default = self.client.default_queue
-        return frozenset({default, *(task.queue or default for task in self.tasks.values())})
+        scheduled = (each.definition.queue for each in self.handlers.schedules.values())
+        return frozenset({default, *scheduled, *(task.queue or default for task in self.tasks.values())})
 
     def _default_queue(self) -> str:
         return self.client.default_queue
@@ -135,8 +137,8 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
     def worker(self, **options: Any) -> Worker:
         """A worker for the tasks declared here; its options are those of `Worker`.
 
-        By default it serves the queues that the tasks declare, the default queue, and those of `Harbor(queues=…)`. A
-        queue that only a call names, with `.options(queue=…)`, is not among them.
+        By default it serves the queues of the tasks and of the schedules, the default queue, and those of
+        `Harbor(queues=…)`. A queue that only a call names, with `.options(queue=…)`, is not among them.
         """
         from taskharbor.worker import Worker
 

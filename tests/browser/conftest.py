@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+
+expect.set_options(timeout=30_000)  # milliseconds: a machine may be busy
 
 AXE = Path(__file__).parent / "axe.min.js"
 AXE_SHA256 = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"  # axe-core 4.14.0, MPL-2.0
@@ -74,7 +76,7 @@ class Tab:
         assert found == [], "\n".join(found)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it is there, an event loop runs in this thread, also in other tests
 def chromium() -> Iterator[Browser]:
     assert hashlib.sha256(AXE.read_bytes()).hexdigest() == AXE_SHA256
     program = shutil.which("chromium")

@@ -198,7 +198,7 @@ def test_triage_by_keyboard_from_a_dead_kind_to_a_finished_requeue(tab: Tab, ser
 def test_a_schedule_is_run_paused_and_resumed(tab: Tab, served: Served):
     page = tab.open("/schedules")
     row = page.get_by_role("row", name="nightly")
-    row.get_by_role("button", name="Run nightly now").click()
+    row.get_by_role("button", name="Run now: nightly").click()
     expect(page.locator("#said")).to_contain_text("was enqueued")
     row.get_by_role("button", name="Pause").click()
     expect(row.get_by_text("paused")).to_be_visible()

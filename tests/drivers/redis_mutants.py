@@ -417,14 +417,14 @@ MUTANTS = (
         "a schedule that moves stays",
         "change_schedules",
         "if held and held ~= wanted then",
-        "if false then",
+        "if held and not wanted then",
         ("schedules",),
     ),
     Mutant(
         "a name for each queue",
         "change_schedules",
         "not th.cluster and select(2, th.schedule_entry(name)) or wanted",
-        "wanted",
+        "wanted or select(2, th.schedule_entry(name))",
         ("schedules",),
     ),
     Mutant(
@@ -461,8 +461,5 @@ MUTANTS = (
         "if #places > 0 then",
         "if #found == 0 then",
         ("schedule_pages",),
-    ),
-    Mutant(
-        "never due, and yet", "lib/schedules_read", "not is_never and moment .. name", "moment .. name", ("schedules",)
     ),
 )

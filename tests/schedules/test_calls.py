@@ -364,6 +364,13 @@ def test_what_cannot_be_scheduled():
     assert bench.harbor.declared_schedules == ()
 
 
+def test_the_queue_of_a_schedule_is_served():
+    bench = Bench()
+    assert list(bench.harbor.declared_queues) == ["default", "sums"]
+    bench.harbor.schedule("ping", bench.ping.s().options(queue="other"), every=60)
+    assert list(bench.harbor.declared_queues) == ["default", "other", "sums"]
+
+
 def test_one_harbor_declares_a_name_once():
     bench = Bench()
     bench.harbor.schedule("ping", bench.ping.s(), every=60)

@@ -11,6 +11,7 @@ from taskharbor.client.operation import Operation
 from taskharbor.client.record_calls import JobRecordCalls
 from taskharbor.client.schedules import Schedules
 from taskharbor.client.store_calls import StoreCalls
+from taskharbor.drivers.features import SCHEDULES, offers
 from taskharbor.flow import chain
 from taskharbor.flow.build import Flow
 from taskharbor.flow.handle import FlowHandle
@@ -80,7 +81,7 @@ class World:
         self.spare = await self.task.options(call_timeout=LONG).aenqueue(1)
         self.flow = await self.chain().aenqueue(call_timeout=LONG)
         self.run = await self.harbor.aflow(self.flow.id, call_timeout=LONG)
-        for name in ("old", "spare"):
+        for name in ("old", "spare") if offers(self.harbor.driver, SCHEDULES) else ():
             await self.harbor.schedules.aadd(name, self.task.s(number=1), every=3600, call_timeout=LONG)
         self.operation = await self.harbor.dead().arequeue(call_timeout=LONG)
 

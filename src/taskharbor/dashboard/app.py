@@ -158,7 +158,7 @@ class DashboardApp:
 
         stale = problem = ""
         try:
-            found = await room.look(read)
+            found = await room.look(read, route.timeout)
             self._recall.keep(address, found)
         except (DriverError, OSError) as error:
             before = self._recall.find(address)

@@ -20,6 +20,8 @@ from taskharbor.dashboard.pages.shown import Asked, Shown
 from taskharbor.dashboard.pages.workers import workers
 from taskharbor.ops.room import Sight
 
+TEN_THOUSAND_ROWS_S = 10.0
+
 
 @dataclass(frozen=True)
 class PageRoute:
@@ -28,6 +30,7 @@ class PageRoute:
     path: str
     nav: str
     read: Callable[[Sight, Asked], Awaitable[Shown]]
+    timeout: float | None = None  # seconds, where reading takes longer than a page usually may
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,13 @@ PAGES = (
     PageRoute("/queues/{queue:path}", "queues", queue),
     PageRoute("/jobs", "jobs", jobs),
     PageRoute("/jobs/{id:path}", "jobs", job),
-    PageRoute("/dead", "dead", dead),
+    PageRoute("/dead", "dead", dead, TEN_THOUSAND_ROWS_S),
     PageRoute("/flows", "flows", flows),
     PageRoute("/flows/{id:path}", "flows", flow),
     PageRoute("/schedules", "schedules", schedules),
     PageRoute("/workers", "workers", workers),
     PageRoute("/operations", "operations", operations),
-    PageRoute("/operations/new", "operations", new_operation),
+    PageRoute("/operations/new", "operations", new_operation, TEN_THOUSAND_ROWS_S),
     PageRoute("/about", "about", about),
 )
 

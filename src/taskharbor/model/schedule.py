@@ -1,8 +1,8 @@
 """A schedule as a store keeps it, and how it changes.
 
-A schedule is one row. A change of it names the revision that was read: it happens only if the row still has that
-revision, together with the jobs that it stores. So of many workers that notice the same due schedule, one stores its
-job, and no worker has to be the leader.
+A schedule is one row. A change names the revision that was read: it happens only if the row still has
+that revision, together with the jobs that it stores. So of many workers that notice the same due schedule, one stores
+its job, and no worker has to be the leader.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class OperatorRoom:
         """What this person does; each action is checked and is in the audit."""
         return Actions(self._harbor.client, self._access)
 
-    async def look(self, read: Callable[[Sight], Awaitable[T]]) -> T:
+    async def look(self, read: Callable[[Sight], Awaitable[T]], timeout: float | None = None) -> T:
         """What `read` finds in the store; BackendUnavailable if that takes too long."""
-        return await look_at(self._harbor, self._access, read, self._timeout)
+        return await look_at(self._harbor, self._access, read, timeout or self._timeout)
 
 
 async def look_at(harbor: Harbor, access: Access, read: Callable[[Sight], Awaitable[T]], timeout: float) -> T:

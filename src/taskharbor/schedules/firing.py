@@ -148,6 +148,7 @@ class ScheduleRunner:
             for batch in _batches(plans):
                 done += await self._make(batch, now)
             made += done
+            await asyncio.sleep(0)  # a step of many slots takes a while, and the worker has handlers to run
             due = [Due(each.change.to, each.schedule) for each in done if each.behind and each.change.to is not None]
         return made
 

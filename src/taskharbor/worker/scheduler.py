@@ -4,8 +4,9 @@
                          ▲         └── the store does not answer: rest, and look then; what was due stays due
                          └──────────────────────────┘
 
-No worker is the leader: each one looks, and of several the first one fires a slot. It looks at most once a second, and
-never takes part in reserving jobs. Under a supervisor only one process stores the declarations, when it is asked to.
+No worker is the leader: each one looks, and of several the first one fires a slot. It looks once a second at most, on
+the average, and never takes part in reserving jobs. Under a supervisor only one process stores the declarations, when
+it is asked to.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Scheduler(Service):
         self._runner: ScheduleRunner | None = None
         self._looking = asyncio.Lock()  # the loop and `run_one` take turns
         self._backoff = Backoff()
+        self._due_at = float("-inf")  # when the next look would come at a pace of one a second
         self._fired = 0  # jobs since the last `run_one`
 
     def declare(self) -> None:
@@ -73,10 +75,11 @@ class Scheduler(Service):
         if not self._able:
             return await self.rest()
         while not self.stopping:
-            looked_at = self._clock.monotonic()
+            began = self._clock.monotonic()
+            self._due_at = max(self._due_at, began) + LOOK_INTERVAL_S
             look = await self._try()
-            pause = self._pause(look) - (self._clock.monotonic() - looked_at)
-            await self.rest(asyncio.ensure_future(self._clock.sleep(max(pause, 0.0))))
+            if look is None or not self._to_declare:  # the order may have come meanwhile
+                await self.rest(asyncio.ensure_future(self._clock.sleep(self._pause(look, began))))
         return None
 
     async def run_one(self) -> bool:
@@ -126,14 +129,19 @@ class Scheduler(Service):
             )
         return await self._runner.look()
 
-    def _pause(self, look: Look | None) -> float:
-        """Seconds from one look to the next: never less than one, and up to the next slot if that comes soon after."""
+    def _pause(self, look: Look | None, began: float) -> float:
+        """Seconds until the next look: at the next slot if that is near, and one look a second on the average.
+
+        A single look may come sooner after the last one. Without that, a slot a moment after a look would be served a
+        second late; and if a slot comes every second, so would all others.
+        """
         if look is None:
             return max(LOOK_INTERVAL_S, self._backoff.next())
         if not look.exists:
             return IDLE_INTERVAL_S * (0.8 + 0.2 * random.random())
+        now = self._clock.monotonic()
         if look.next_at is not None:
             seconds = (look.next_at - self._clock.now()).total_seconds()
-            if LOOK_INTERVAL_S <= seconds < 2 * LOOK_INTERVAL_S:
-                return seconds
-        return LOOK_INTERVAL_S
+            if seconds < 2 * LOOK_INTERVAL_S:
+                return max(seconds, self._due_at - LOOK_INTERVAL_S - now, 0.0)
+        return max(began + LOOK_INTERVAL_S - now, 0.0)

@@ -43,10 +43,12 @@ def dashboard(target: Target, **options: Any) -> None:
     Examples:
       taskharbor dashboard --app tasks:harbor
       taskharbor dashboard --dsn postgresql://host/db --read-only
-      taskharbor dashboard --host 0.0.0.0 --allow-host jobs.example.com --token-file /run/secrets/dashboard
+      taskharbor dashboard --host 0.0.0.0 --token-file /run/secrets/jobs
 
-    Needs: pip install 'taskharbor[dashboard]'. For scripts every page answers JSON:
-    curl -H 'Accept: application/json' -H 'Authorization: Bearer TOKEN' http://HOST:8420/queues
+    Needs: pip install 'taskharbor[dashboard]'.
+
+    JSON: every page answers it to the header Accept: application/json, with the keys of the command for the same thing.
+    A script logs in with the header Authorization: Bearer TOKEN.
     """
     from taskharbor.cli.dashboard_server import serve
 

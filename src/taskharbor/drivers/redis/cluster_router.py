@@ -299,9 +299,9 @@ class ClusterRouter(Router):
         for some in sliced(entries, MAX_PARALLEL_QUEUES):
             await self.endpoint.gather([self.schedules.resolve(entry.name) for entry in some])
 
-    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> None:
+    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> bool:
         names = [token for data in tokens if (token := name_of(data)) is not None]
-        await self.optional(f"{queue}:schedules", partial(self.schedules.rescue, queue, names))
+        return await self.optional(f"{queue}:schedules", partial(self.schedules.rescue, queue, names)) or False
 
     async def confirm_schedules(self, rows: Sequence[tuple[str, str]]) -> None:
         await self.schedules.confirm(rows)

@@ -1,33 +1,34 @@
 """Schedules on a Cluster that come, go, or move to another queue: between hash slots, so in several scripts.
 
-A row lies in the hash slot of its queue, and the index in its own. The index entry of a name is a queue and a claim, a
-token that is used once. A change that leaves the row in its queue is one script there, and touches nothing of this.
+A row lies in the hash slot of its queue, and the index of names in its own. The entry of a name in the index is a queue
+and a claim, a token that is used once. A change that leaves the row in its queue is one script and touches no entry.
 
     add      prepare (queue) → claim (index: none → entry) → arrive (queue)
     delete   leave (queue) → release (index: entry → none)
     move     prepare (new queue) → leave (old queue) → claim (index: old entry → new) → left (old queue) → arrive (new)
 
-What is prepared lies beside the rows of its queue, under its token, and nobody sees it. `arrive` makes it the row,
-stores its jobs and removes it, in one script: so it happens once for each token, whoever does it and however often.
-`leave` removes the row; if it moves, it notes where it went.
+`prepare` stores the row and its jobs beside the rows of the queue, under a new token; no listing sees it. `arrive`
+makes it the row, stores its jobs and forgets what was prepared, in one script: so a token arrives once, however many
+clients try. `leave` compares the revision and removes the row; if it moves, it notes queue and token. `left` removes
+that note.
 
-One step decides a change: for an add `claim`, otherwise `leave`. Before it nothing can be seen. Behind it every client
-that meets the name (`resolve`, in each change and listing of the name) finishes what is left to do, each step again
-if need be: it compares what the script finds with the token or the whole entry, and a step that was done does nothing.
+One step decides a change: `claim` for an add, otherwise `leave`. Until then nothing can be seen of it. From then on
+every client that meets the name, by a change or a listing, does what is left to do (`resolve`). Steps may come late,
+twice, and from several clients: each compares the revision, the whole entry or the token, and otherwise does nothing.
 
-- *One row for each name.* A row arrives only after the index has its claim, and the index changes an entry only from
-  the one that was read. So of two adds in different queues one claims; the other meets its entry, and begins again.
-- *A listing shows every row that is due.* The index has the claim before the row arrives, and keeps it until the row
-  has left. An entry is removed only if its queue has neither a row nor a note of this name, nor anything prepared under
-  its claim. Once that is so it stays so: a token is prepared once, before it is claimed, and never sent again.
-- *Nothing fires twice, nothing is lost.* The old row is gone before the new one can be seen. In between the new one is
-  prepared, and the note in the old queue tells that it was decided.
-- *No name is blocked.* Whoever meets an entry without a row finishes the change, or removes the entry.
+- *A name has one row.* A row arrives only after the index has its claim, and an entry is replaced only by a client that
+  read it. Of two adds in different queues one claims. The other meets that entry, and its add is refused.
+- *A row that is due is listed.* The index has the claim before the row arrives, and until it has left. An entry is
+  removed only if its queue has neither a row nor a note of that name, nor anything prepared under its claim. That stays
+  so: a token is prepared before it is claimed, and not again (a lost reply gets another token).
+- *Nothing fires twice, nothing is lost.* The old row is gone before the new one is seen. In between the new one is
+  prepared, and the note in the old queue says that this was decided.
+- *No name is blocked.* A client that meets an entry without a row finishes the change, or removes the entry.
 
-A client that dies leaves what it prepared. Every look at the queue (`due_schedules`, `schedules` of it) reports what is
-older than some seconds, and `rescue` finishes it if it was decided. If not, it is dropped after a day. Nothing that was
-prepared more than half a day ago is decided any more: the servers of `claim` and `leave` compare their clocks with the
-time in the token. So this assumes that the clocks of two nodes differ by less than half a day.
+A client that dies leaves what it prepared. A look at that queue (`due_schedules`, or `schedules` of the queue) reports
+what is older than five seconds. `rescue` finishes it if it was decided, and drops it after a day if it was not. So that
+nothing is decided after it was dropped, `claim` of an add and `leave` refuse a token that is older than half a day. The
+node that made the token, and theirs, compare it with their own clocks: these must not differ by half a day.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ if TYPE_CHECKING:
 DECIDED_WITHIN_MS = 12 * 3600 * 1000  # what was prepared is claimed, and a row leaves for it, no later than this
 DROPPED_AFTER_MS = 24 * 3600 * 1000  # what was prepared and not decided
 MAX_TRIES = 20  # of a change that others overtake
-CONFIRMED_S = 600.0  # after which a client looks again whether the index has an entry
-MAX_CONFIRMED = 20_000  # names that a client remembers for that
-RESCUE_AGAIN_S = 60.0  # after which a client looks again at something prepared that was not decided
+CONFIRMED_S = 600.0  # for which a client believes that the index has an entry
+MAX_REMEMBERED = 20_000  # entries, and things prepared, that a client remembers
+RESCUE_AGAIN_S = 60.0  # after which a client checks once more whether something prepared was decided
 
 CHANGED, ABSENT, ALREADY, TOO_LATE = 1, 2, 3, 4  # what `leave` returns, beside 0: the row has another revision
 
@@ -113,7 +114,7 @@ class ClusterSchedules:
                 code = await self._leave_for(entry, wanted, now)
             if code not in (ABSENT, TOO_LATE):
                 return code in (CHANGED, ALREADY)
-        raise BackendUnavailable("Redis has changed this schedule again and again meanwhile; send the call again")
+        raise overtaken()
 
     async def _add(self, wanted: PackedChange, now: int) -> int:
         assert wanted.to  # an absent row is not deleted
@@ -139,11 +140,12 @@ class ClusterSchedules:
             return code
         target = await self._prepare(wanted, now, entry.queue)
         code = await self.leave(entry, wanted, target)
-        if code != CHANGED:
-            await self.drop(target)
-            return code
-        await self._finish(entry.queue, target)
-        return CHANGED
+        # Of a step that was repeated after a lost reply, another client may have seen the note, and removed it.
+        if code == CHANGED or (code == ABSENT and await self._is_decided(target, entry.queue)):
+            await self._finish(entry.queue, target)
+            return CHANGED
+        await self.drop(target)
+        return code
 
     async def resolve(self, name: str) -> ScheduleEntry | None:
         """The entry of the queue that has the row of a name, after what others left undone is done; None: there is no
@@ -162,7 +164,7 @@ class ClusterSchedules:
                 await self.release(entry)
             else:
                 await self._finish(entry.queue, standing.went)
-        raise BackendUnavailable("Redis has moved this schedule again and again meanwhile; send the call again")
+        raise overtaken()
 
     async def _finish(self, source: str, target: ScheduleEntry) -> None:
         """Do what is left of a change that was decided. `source`: the queue that the row left, or ""."""
@@ -181,32 +183,38 @@ class ClusterSchedules:
                 return  # another client has done it
             if await self.claim(target, entry, is_decided=True):
                 return
+        raise overtaken()
 
-    async def rescue(self, queue: str, tokens: Sequence[str]) -> None:
-        """Finish what was prepared in a queue by clients that may have died, if it was decided."""
-        now = monotonic()
+    async def rescue(self, queue: str, tokens: Sequence[str]) -> bool:
+        """Finish what was prepared in a queue by clients that may have died, if it was decided; returns whether any
+        was."""
+        now, any_finished = monotonic(), False
         for token in tokens:
             if self._undecided.get(token, 0.0) > now:
                 continue
-            if len(self._undecided) > MAX_CONFIRMED:
+            if len(self._undecided) > MAX_REMEMBERED:
                 self._undecided.clear()
             self._undecided[token] = now + RESCUE_AGAIN_S
-            await self._rescue(queue, token)
+            any_finished |= await self._rescue(queue, token)
+        return any_finished
 
-    async def _rescue(self, queue: str, token: str) -> None:
+    async def _rescue(self, queue: str, token: str) -> bool:
         found = await self._look(ScheduleEntry("", queue, token))
-        if found.prepared is None:
-            if found.is_old:
-                await self.drop(ScheduleEntry("", queue, token))
-            return
-        name, source = found.prepared.name, found.prepared.source
-        target = ScheduleEntry(name, queue, token)
-        if await self._entry(name) == target or (
-            source and (await self._look(ScheduleEntry(name, source))).went == target
-        ):
-            await self._finish(source, target)
-        elif found.is_old:
-            await self.drop(target)
+        if found.prepared is not None:
+            target = ScheduleEntry(found.prepared.name, queue, token)
+            if await self._is_decided(target, found.prepared.source):
+                await self._finish(found.prepared.source, target)
+                return True
+        if found.is_old:
+            await self.drop(ScheduleEntry("", queue, token))
+        return False
+
+    async def _is_decided(self, target: ScheduleEntry, source: str) -> bool:
+        """Whether a change was decided, and its row has not arrived yet. In this order: the index has the claim before
+        the note goes."""
+        if source and (await self._look(ScheduleEntry(target.name, source))).went == target:
+            return True
+        return await self._entry(target.name) == target
 
     async def confirm(self, rows: Iterable[tuple[str, str]]) -> None:
         """Rows, each queue and name, that were met in their queues: let the index know them, if it lost them."""
@@ -225,7 +233,7 @@ class ClusterSchedules:
         )
         if await self._router.optional(HOME, partial(self._router.endpoint.run, args)) is None:
             return
-        if len(self._confirmed) > MAX_CONFIRMED:
+        if len(self._confirmed) > MAX_REMEMBERED:
             self._confirmed.clear()
         self._confirmed |= dict.fromkeys(new, now + CONFIRMED_S)
 
@@ -329,3 +337,8 @@ class ClusterSchedules:
             patience_ms=DECIDED_WITHIN_MS,
         )
         return bool(await self._router.endpoint.run(args, durable=True) == 1)
+
+
+def overtaken() -> BackendUnavailable:
+    """A change that others overtook again and again."""
+    return BackendUnavailable("other clients changed this schedule again and again meanwhile; send the call again")

@@ -180,8 +180,9 @@ class Router:
         items = [part for entry in entries for part in (entry.queue, entry.name, "")]
         await self.endpoint.run(MendSchedulesArgs(items=items))
 
-    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> None:
-        """Finish what clients that died have prepared in a queue."""
+    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Finish what clients that died have prepared in a queue; returns whether there was something to finish."""
+        return False
 
     async def confirm_schedules(self, rows: Sequence[tuple[str, str]]) -> None:
         """Queues and names of rows that were met: let the index know them, if it lost them."""

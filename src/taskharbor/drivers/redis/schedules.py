@@ -48,7 +48,7 @@ MAX_PARALLEL_MOVES = 16  # of one call, on a Cluster
 MAX_READ_ROWS = 500  # in one script
 MAX_ASKED_QUEUES = 1_000  # in one script
 MIN_PLACES = 16  # of each queue that are asked for at once
-MAX_LOOKS = 3  # a look that met an unreadable place is repeated this often
+MAX_LOOKS = 3  # a look that mended something is repeated
 
 
 class Place(NamedTuple):
@@ -228,29 +228,31 @@ class _NameLine:
             return await self._indexed(await self._entries(some))
         if self._queue is not None:
             return await self._of_queue(self._queue, count)
-        found, _ = await self._page("", count)
+        found, _ = await self._page(None, count)
+        self._pass(found, count)
         entries = [ScheduleEntry.read(data) for data in found]
         strange = [data for data, entry in zip(found, entries, strict=True) if entry is None]
         if strange:
             await self._store.endpoint.write("ZREM", INDEX, *strange, key=INDEX)
         return await self._indexed([entry for entry in entries if entry is not None])
 
-    async def _page(self, queue: str, count: int) -> tuple[list[bytes], list[bytes]]:
+    async def _page(self, queue: str | None, count: int) -> tuple[list[bytes], list[bytes]]:
         """The next names of a queue, or entries of the index; and rows that are stuck on their way to the queue."""
         args = ListSchedulesArgs(
-            home=self._store.router.home_of(queue) if queue else HOME,
+            home=HOME if queue is None else self._store.router.home_of(queue),
             names=False,
-            queue=queue or False,
+            queue=False if queue is None else queue,
             start=binary(self._start),
             count=count,
             slow_ms=schedule_index.SLOW_MS,
         )
         found, stuck = await self._store.run(args)
-        if len(found) < count:
-            self.is_over = True
-        else:
-            self._start = b"(" + found[-1]
         return found, stuck
+
+    def _pass(self, found: Sequence[bytes], count: int) -> None:
+        self.is_over = len(found) < count
+        if found:
+            self._start = b"(" + found[-1]
 
     async def _entries(self, names: Sequence[str]) -> list[ScheduleEntry]:
         args = ListSchedulesArgs(home=HOME, names=names, queue=False, start="", count=0, slow_ms=0)
@@ -269,15 +271,17 @@ class _NameLine:
 
     async def _of_queue(self, queue: str, count: int) -> list[StoredSchedule]:
         found, stuck = await self._page(queue, count)
-        if stuck:
-            await self._store.router.rescue_schedules(queue, stuck)
-        names = [name for data in found if (name := storable_name(data)) is not None]
-        strange = [data for data in found if storable_name(data) is None]
-        key = f"{{{queue}}}:th:schedules:names"
+        if stuck and await self._store.router.rescue_schedules(queue, stuck):
+            found, _ = await self._page(queue, count)
+        self._pass(found, count)
+        names = [storable_name(data) for data in found]
+        strange = [data for data, name in zip(found, names, strict=True) if name is None]
         if strange:
+            key = f"{{{queue}}}:th:schedules:names"
             await self._store.endpoint.write("ZREM", key, *strange, key=key)
-        rows = await _read(self._store, [Place(queue, name) for name in names])
-        missing = [Place(queue, name) for name, row in zip(names, rows, strict=True) if row is None]
+        places = [Place(queue, name) for name in names if name is not None]
+        rows = await _read(self._store, places)
+        missing = [place for place, row in zip(places, rows, strict=True) if row is None]
         if missing:
             await mend(self._store, missing)
         there = [row for row in rows if row is not None]
@@ -341,7 +345,7 @@ class _DueLine:
         self.upcoming: datetime | None = None
 
     async def look(self) -> bool:
-        """Read the first places of every queue; False if one was met that cannot be read, and is gone now."""
+        """Read the first places of every queue; False if something was mended, so that another look may find more."""
         queues, limit = self._wanted.queues, self._wanted.limit
         count = min(limit + 1, max(MIN_PLACES, 2 * (limit + 1) // len(queues)))
         after = self._wanted.after
@@ -353,11 +357,12 @@ class _DueLine:
         ]
         replies = await self._store.endpoint.gather([self._ask(home, some, start, count) for home, some in parts])
         strange: list[tuple[str, bytes]] = []
+        any_rescued = False
         for (_, some), (following, found, stuck) in zip(parts, replies, strict=True):
             for number, places in found:
                 self._lines.append(_QueueLine(some[number - 1], places, len(places) < count))
-            if stuck:
-                await self._store.router.rescue_schedules(some[0], stuck)
+            if stuck and await self._store.router.rescue_schedules(some[0], stuck):
+                any_rescued = True
             for number, place in following:
                 at = _moment_of(place[:MOMENT_DIGITS])
                 if at is None:
@@ -366,7 +371,7 @@ class _DueLine:
                     self.upcoming = at
         heapify(self._lines)
         await self._drop(strange)
-        return not strange
+        return not strange and not any_rescued
 
     async def _ask(self, home: str, queues: Sequence[str], start: bytes | None, count: int) -> Any:
         args = DueSchedulesArgs(

@@ -8,13 +8,13 @@ local coming = safe_key(home, 'th:schedules:coming', 'hash')
 local data = call('HGET', coming, token)
 if not data then return 0 end
 local is_fine, prepared = pcall(cmsgpack.unpack, data)
-if is_fine and type(prepared) == 'table' and #prepared == 5 then      -- else another program wrote over it
-  local at, name, source, value, jobs = unpack(prepared)
+local at, name, source, value, jobs = unpack(is_fine and type(prepared) == 'table' and prepared or {})
+if tonumber(at) and type(name) == 'string' and type(value) == 'string' and type(jobs) == 'table' then
   th.begin(at, cluster, home)
   th.store_scheduled(jobs)
   local _, place = th.schedule(home, name)
   th.put_schedule(home, name, value, place)
-  th.finish()
-end
+end      -- else another program wrote over it
 call('HDEL', coming, token)
+th.finish()
 return 1
