@@ -27,6 +27,7 @@ from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.prepare import prepare
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.executor import Executor
+from taskharbor.worker.invocation import Surroundings
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.settings import settings
 
@@ -72,7 +73,7 @@ async def _executor(jobs: int) -> Sample:
     executor = Executor(
         settings=settings(name="bench"),
         handlers=handlers,
-        middleware=(),
+        around=Surroundings(),
         retry=DEFAULT_RETRY,
         clock=StoreClock(),
         observers=Observers((LogObserver(),)),

@@ -46,6 +46,7 @@ DIRECTORIES = {
     "tests/worker": "worker",
     "tests/odd_endings": "odd-endings",
     "tests/client": "client",
+    "tests/resources": "resources",
     "tests/bulk": "bulk",
     "tests/ops": "bulk",
     "tests/schedules": "schedules",

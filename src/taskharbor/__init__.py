@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         JobNotInflight,
         LeaseExpired,
         LeaseMismatch,
+        LifespanFailed,
         RetryLater,
         ScheduleNotFound,
         Snooze,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from taskharbor.model.progress import Progress
     from taskharbor.policy.retry import Exponential, Fixed, Linear
     from taskharbor.tasks.context import JobContext
+    from taskharbor.tasks.injected import Depends, Given
     from taskharbor.tasks.task import Step, Task
     from taskharbor.worker import Worker
 
@@ -65,6 +67,7 @@ __all__ = [
     "Clock",
     "Codec",
     "Count",
+    "Depends",
     "DriverError",
     "DryRun",
     "Exponential",
@@ -73,6 +76,7 @@ __all__ = [
     "FlowInfo",
     "FlowStatus",
     "Flows",
+    "Given",
     "Harbor",
     "InvalidJob",
     "JobCancelled",
@@ -88,6 +92,7 @@ __all__ = [
     "JsonCodec",
     "LeaseExpired",
     "LeaseMismatch",
+    "LifespanFailed",
     "Linear",
     "Operation",
     "OperationProgress",
@@ -137,6 +142,7 @@ _HOMES = {
     "taskharbor.model.progress": ("Progress",),
     "taskharbor.policy.retry": ("Exponential", "Fixed", "Linear"),
     "taskharbor.tasks.context": ("JobContext",),
+    "taskharbor.tasks.injected": ("Depends", "Given"),
     "taskharbor.tasks.task": ("Step", "Task"),
     "taskharbor.worker": ("Worker",),
 }

@@ -6,7 +6,8 @@ module can make one when it is imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +26,9 @@ from taskharbor.model.times import Duration
 from taskharbor.model.validation import callables
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.decorator import TaskRegistry
+from taskharbor.tasks.lifespan import Lifespan, check_lifespan
 from taskharbor.tasks.migration_hints import OF_HARBORS, missing
+from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step
 from taskharbor.tasks.workflow import Workflow
@@ -62,7 +65,10 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         default_queue: str = DEFAULT_QUEUE,
         queues: Iterable[str] | None = None,
         call_timeout: Duration = CALL_TIMEOUT,
+        lifespan: Lifespan | None = None,
     ) -> None:
+        self._lifespan = check_lifespan(lifespan)
+        self._overrides = Overrides()
         self.observers: tuple[Observer, ...] = callables(observers, "observers")
         self.middleware = callables(middleware, "middleware")
         self.call_middleware = callables(call_middleware, "call_middleware")
@@ -141,9 +147,29 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         options.setdefault("observers", self.observers)
         options.setdefault("codec", self.codec)
         options.setdefault("clock", self.clock)
+        options.setdefault("lifespan", self._lifespan)
+        options.setdefault("overrides", self._overrides)
+        options.setdefault("child_processes", not self.client.is_isolated)
         if options.get("queues") is None:
             options["queues"] = self.declared_queues
         return Worker(self.driver, handlers=self.handlers, **options)
+
+    @property
+    def lifespan(self) -> Lifespan | None:
+        """What opens the resources of each worker process; inside `override`, what stands in its place."""
+        lifespan: Lifespan | None = self._overrides.of(self._lifespan)
+        return lifespan
+
+    def override(self, replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> AbstractContextManager[None]:
+        """Other functions in the place of dependencies, or of the lifespan: `with harbor.override({session: fake}):`.
+
+        For tests. It holds for all jobs of this process that begin within the block.
+        """
+        known = [] if self._lifespan is None else [self._lifespan]
+        for handler in self.handlers:
+            if handler.injection is not None:
+                known += [node.function for node in handler.injection.nodes]
+        return self._overrides.replaced(replacements, known)
 
     def schedule(
         self,

@@ -306,6 +306,7 @@ MAY_SLEEP = {
     "tests/flow/test_mistakes.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/worker/test_stop_budget.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/unit/test_clock.py": "a sleep on the clock under test",
+    "tests/resources/app.py": "a resource with a heartbeat of its own, in another process",
     "tests/supervisor": "handlers in other processes, and tests that poll these",
     "tests/client": "a clock of the tests' own, and a loop that polls",
 }

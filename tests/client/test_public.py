@@ -8,12 +8,12 @@ import taskharbor
 
 NAMES = {
     "Attempt", "AttemptKind", "Audit", "AuditEntry", "BackendUnavailable", "BlockingCall", "Cancel", "Client",
-    "Clock", "Codec", "Count", "DriverError", "DryRun", "Exponential", "FeatureMissing", "Fixed", "FlowInfo",
-    "FlowStatus", "Flows", "Harbor", "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobInfo",
-    "JobNotFound", "JobNotInflight", "JobRecord", "JobRequest", "Jobs", "JsonCodec", "LeaseExpired", "LeaseMismatch",
-    "Linear", "Operation", "OperationProgress", "OperationStatus", "Progress", "QueueInfo", "RetryLater",
-    "ScheduleInfo", "ScheduleNotFound", "Schedules", "Snooze", "State", "Step", "StoreMissing", "Summary", "SummaryRow",
-    "Task", "TaskHarborError", "TransactionFailed", "Unrecoverable",
+    "Clock", "Codec", "Count", "Depends", "DriverError", "DryRun", "Exponential", "FeatureMissing", "Fixed",
+    "FlowInfo", "FlowStatus", "Flows", "Given", "Harbor", "InvalidJob", "JobCancelled", "JobContext", "JobDead",
+    "JobHandle", "JobInfo", "JobNotFound", "JobNotInflight", "JobRecord", "JobRequest", "Jobs", "JsonCodec",
+    "LeaseExpired", "LeaseMismatch", "LifespanFailed", "Linear", "Operation", "OperationProgress", "OperationStatus",
+    "Progress", "QueueInfo", "RetryLater", "ScheduleInfo", "ScheduleNotFound", "Schedules", "Snooze", "State", "Step",
+    "StoreMissing", "Summary", "SummaryRow", "Task", "TaskHarborError", "TransactionFailed", "Unrecoverable",
     "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
 }  # fmt: skip
 

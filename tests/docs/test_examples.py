@@ -62,7 +62,11 @@ def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch
             assert printed.getvalue() == example.prints, f"{name_of(page)}, line {example.line}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "\ndef test_" in page.read_text("utf-8")], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any("\ndef test_" in example.text for example in pages.examples(page))],
+    ids=name_of,
+)
 def test_the_tests_that_a_page_shows_pass(page: Path, tmp_path: Path) -> None:
     # The run above only defines them. One file, as a reader would paste them.
     shown = [example.text for example in pages.examples(page)]

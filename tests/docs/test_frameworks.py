@@ -26,17 +26,18 @@ async def lifespan(app, during):
     await life
     return answer
 
-async def ask(app, method, target):
+async def ask(app, method, target, read=lambda body: json.loads(body or b"null")):
     path, _, query = target.partition("?")
     scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path, "headers": [],
              "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "state": {}}
     status, body = [], []
+    messages = [{"type": "http.request", "body": b"", "more_body": False}]
     async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return messages.pop() if messages else await asyncio.Event().wait()  # the client stays
     async def send(message):
         status.append(message["status"]) if "status" in message else body.append(message.get("body", b""))
     await app(scope, receive, send)
-    return status[0], json.loads(b"".join(body) or b"null")
+    return status[0], read(b"".join(body))
 """
 
 
@@ -124,18 +125,60 @@ def test_the_fastapi_pages_session_commits_order_and_job_together(tmp_path: Path
     write_files_of_the_fastapi_page(tmp_path)
     asked = """
 import orders, sqlalchemy
-from taskharbor.testing import aenqueued
+from taskharbor.testing import adrain, aenqueued
 async def main():
     async def during():
         answers = [await ask(orders.app, "POST", "/orders?email=" + email) for email in ("ada@example.com", "nobody")]
         async with orders.sessions() as session:
             emails = list(await session.scalars(sqlalchemy.select(orders.Order.email)))
         jobs = await aenqueued(orders.harbor, orders.confirm)
-        return [[status for status, _ in answers], emails, len(jobs)]
+        await adrain(orders.harbor)
+        result = await orders.harbor.job(jobs[0].id).aresult(60)
+        return [[status for status, _ in answers], emails, len(jobs), result]
     print(json.dumps(await lifespan(orders.app, during)))
 asyncio.run(main())
 """
-    assert json.loads(python(tmp_path, asked)) == [[202, 422], ["ada@example.com"], 1]
+    assert json.loads(python(tmp_path, asked)) == [[202, 422], ["ada@example.com"], 1, "ada@example.com"]
+
+
+def test_the_fastapi_pages_stream_follows_a_job_to_its_end(tmp_path: Path) -> None:
+    write_files_of_the_fastapi_page(tmp_path)
+    asked = """
+import stream
+from app import send_email
+async def main():
+    async def during():
+        job = await send_email.aenqueue("ada")
+        asyncio.get_running_loop().call_later(0, lambda: tasks.append(asyncio.create_task(work())))
+        status, body = await ask(stream.app, "GET", f"/jobs/{job.id}/events", read=lambda text: text.decode())
+        return [status, body, (await ask(stream.app, "GET", "/jobs/nowhere/events"))[0]]
+    async def work():
+        await stream.harbor.worker().arun(until_empty=True)
+    tasks = []
+    print(json.dumps(await lifespan(stream.app, during)))
+asyncio.run(main())
+"""
+    status, body, missing = json.loads(python(tmp_path, asked))
+    assert (status, missing) == (200, 404)
+    *_, last = [json.loads(line.removeprefix("data: ")) for line in body.strip().split("\n\n")]
+    assert last == {"state": "done", "done": None, "note": None}
+
+
+def test_the_starlette_application_of_the_fastapi_page_enqueues(tmp_path: Path) -> None:
+    write_files_of_the_fastapi_page(tmp_path)
+    asked = """
+import with_starlette
+from app import harbor, send_email
+from taskharbor.testing import aenqueued
+async def main():
+    async def during():
+        answer = await ask(with_starlette.app, "POST", "/emails?to=ada")
+        return [answer, len(await aenqueued(harbor, send_email, to="ada"))]
+    print(json.dumps(await lifespan(with_starlette.app, during)))
+asyncio.run(main())
+"""
+    (status, answer), number = json.loads(python(tmp_path, asked))
+    assert (status, list(answer), number) == (202, ["job"], 1)
 
 
 def test_the_fastapi_pages_own_worker_runs_and_ends_with_the_application(tmp_path: Path) -> None:

@@ -28,6 +28,34 @@ async def test_pauses_between_starts_grow_up_to_half_a_minute() -> None:
     assert max(pauses) <= 37.5
 
 
+@pytest.mark.parametrize(("served", "pauses"), [(True, [0.0, 0.0, 0.0]), (False, [0.0, 0.5, 1.0])])
+@async_test
+async def test_only_a_process_that_has_served_counts_as_steady(
+    served: bool, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose lifespan fails after a minute would otherwise be started again without a pause."""
+    clock, waited = ManualClock(), list[float]()
+
+    async def start(number: int) -> Process:
+        raise NotImplementedError
+
+    async def no_pause(*waiters: object) -> None:
+        for each in waiters:
+            each.close()  # type: ignore[attr-defined]  # coroutines, all of them
+
+    loop = RestartLoop(0, clock, start, Observers([lambda event: waited.append(event.again_in)]))  # type: ignore[attr-defined]  # ProcessDied
+    monkeypatch.setattr(loop, "_first_of", no_pause)
+    for _ in pauses:
+        process = Process(0, clock, 1)
+        process.pid = 1_000_000
+        if served:
+            process.ready.set()
+        clock.advance(60)
+        process.ended(1)
+        await loop._rest(process)
+    assert [pause - pause % 0.5 for pause in waited] == pauses
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
     ("end", "told"),

@@ -124,13 +124,14 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
         FeatureMissing,
         InvalidJob,
         JobNotFound,
+        LifespanFailed,
         ScheduleNotFound,
         WrongState,
     )
 
     if isinstance(error, InvalidJob):
         return str(error), EXIT_USAGE
-    if isinstance(error, JobNotFound | ScheduleNotFound | WrongState | FeatureMissing):
+    if isinstance(error, JobNotFound | ScheduleNotFound | WrongState | FeatureMissing | LifespanFailed):
         return str(error), EXIT_REFUSED
     if isinstance(error, BackendUnavailable | DriverError):
         return str(error), EXIT_STORE

@@ -38,6 +38,9 @@ from taskharbor.tasks.signature import Signature
 
 T = TypeVar("T")
 
+OF_A_STORE = ("clock", "enqueuer", "lookup", "is_isolated", "_drivers", "awaited")
+"""What a client has for one store and one clock."""
+
 PORTAL_SLACK_S = 1.0  # for a call whose budget is spent to end by itself, before its caller stops waiting for it
 
 
@@ -64,6 +67,7 @@ class Client(StoreCalls, ClosedAfterBlock):
         self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self.clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self.default_queue = default_queue
+        self.is_isolated = False  # within a block of `taskharbor.testing.isolated`
         self._observers = Observers(logged(callables(observers, "observers")))
         self.enqueuer = Enqueuer(self.clock, callables(enqueue_middleware, "enqueue_middleware"), self._observers)
         self.lookup = JobLookup(self.clock, self.codec)
@@ -101,6 +105,27 @@ class Client(StoreCalls, ClosedAfterBlock):
         before its first call: what was opened before stays open."""
         self._drivers = DriverPerLoop(driver_or_dsn, self.clock)
         self.awaited: StoreAccess = AwaitedAccess(self._drivers)
+
+    def isolate(self, driver_or_dsn: Driver | str, clock: Clock | None) -> dict[str, Any]:
+        """Use an empty store and another clock until `restore`; returns what to restore. For tests: see
+        `taskharbor.testing.isolated`."""
+        before = {name: getattr(self, name) for name in OF_A_STORE}
+        if clock is not None:
+            self.clock = with_methods(clock, "clock", *CLOCK_METHODS)
+        elif type(self.clock) is StoreClock:  # which follows the other store
+            self.clock = StoreClock()
+        self.enqueuer = self.enqueuer.on_clock(self.clock)
+        self.lookup = JobLookup(self.clock, self.codec)
+        self.is_isolated = True
+        self.use(driver_or_dsn)
+        return before
+
+    def restore(self, before: dict[str, Any]) -> DriverPerLoop:
+        """Use the former store and clock again; returns the drivers that were used meanwhile, for closing."""
+        drivers = self._drivers
+        for name, value in before.items():
+            setattr(self, name, value)
+        return drivers
 
     @property
     def observers(self) -> Observers:

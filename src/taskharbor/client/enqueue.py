@@ -30,6 +30,12 @@ class Enqueuer:
         self._observers = observers
         self._keys = SentKeys()
 
+    def on_clock(self, clock: Clock) -> Enqueuer:
+        """Another one for an empty store with this clock."""
+        other = Enqueuer(clock, self.middleware, self._observers)
+        other.on_stored = self.on_stored
+        return other
+
     async def store(self, prepare: PrepareRecords, budget: Budget) -> list[Enqueued]:
         """Store records within a budget; retried while the store cannot be reached."""
         with middleware_around(self.middleware, prepare) as prepare:

@@ -4,6 +4,7 @@
     ├── InvalidJob (ValueError)         the job cannot be stored; nothing was stored
     ├── WrongConnection (ValueError)    a job cannot be stored through this connection of the caller's
     ├── BlockingCall (RuntimeError)     a call that would block what it waits for
+    ├── LifespanFailed                  a worker cannot begin, or did not end, with what its handlers need
     ├── JobDead                         the awaited job is in the dead letter queue
     ├── JobCancelled                    the awaited job was cancelled
     └── DriverError
@@ -65,6 +66,10 @@ class WrongConnection(TaskHarborError, ValueError):
 class BlockingCall(TaskHarborError, RuntimeError):
     """A call would block what it waits for: on a running event loop (the message names the awaitable twin), or in a
     handler that would wait without a limit for another job and keep its slot meanwhile."""
+
+
+class LifespanFailed(TaskHarborError):
+    """The lifespan of a worker raised, or did not give what a task asks for with `Given()`. The worker ends."""
 
 
 class JobDead(TaskHarborError):

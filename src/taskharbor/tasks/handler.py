@@ -10,7 +10,7 @@ import functools
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,10 @@ from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import RetryPolicy, check_policy
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.dependencies import Injection, compile_injection, declared_parameters
 from taskharbor.tasks.flow_metadata import check_type
 from taskharbor.tasks.on_dead import DeathWatches
-from taskharbor.tasks.payload_binding import Bound, binder
+from taskharbor.tasks.payload_binding import Assemble, Bound, assembler, binder
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.signature import Signature
 
@@ -41,10 +42,14 @@ class Handler:
 
     __slots__ = (
         "_write_result",
+        "assemble",
         "bind",
         "function",
+        "injection",
         "is_coroutine",
         "is_direct",
+        "is_resolved",
+        "is_special",
         "process",
         "results_to_check",
         "retry",
@@ -56,6 +61,9 @@ class Handler:
     )
 
     bind: Callable[[bytes, JobContext], Bound]
+    assemble: Assemble
+    injection: Injection | None
+    is_resolved: bool
 
     def __init__(
         self,
@@ -82,7 +90,6 @@ class Handler:
         if not self.is_coroutine:
             _refuse_generators(function, type)
         self.process = process
-        self.is_direct = self.is_coroutine and not process  # awaited where it is: no thread, no child
         self.retry = retry
         self.timeout: timedelta | None = None if timeout is None else duration(timeout, f"{type}: timeout", zero=False)
         self.unrecoverable = exception_types(unrecoverable, f"{type}: unrecoverable")
@@ -91,6 +98,7 @@ class Handler:
         self.results_to_check = RESULTS_TO_CHECK  # how many more
         self.bind = self._bind_first
         self.takes_context = True  # until its annotations are resolved
+        self._find_injected()
         if process:
             check_importable(function, type)
 
@@ -142,6 +150,29 @@ class Handler:
         """Resolve the annotations now, so that an error in them is raised at the start, not with the first job."""
         self.bind = binder(self.signature)
         self.takes_context = bool(self.signature.layout.contexts)
+        if not self.is_resolved:
+            self._find_injected()
+            self.is_resolved = True
+            self._choose_path()
+
+    def _find_injected(self) -> None:
+        """Compile what injected parameters receive. An annotation that cannot be resolved yet may hold another one."""
+        found = declared_parameters(self.function, self.type)
+        self.injection = compile_injection(self.type, found, is_coroutine=self.is_coroutine)
+        self.is_resolved = found.is_complete
+        if self.injection is not None:
+            self.assemble = self._assemble_first
+        self._choose_path()
+
+    def _choose_path(self) -> None:
+        """`is_direct`: awaited where it is, without a thread, a child or anything around it. `is_special`: there is
+        more to do than to call it."""
+        self.is_special = self.process or self.injection is not None or not self.is_resolved
+        self.is_direct = self.is_coroutine and not self.is_special
+
+    def _assemble_first(self, values: tuple[Any, ...], context: JobContext, injected: Mapping[str, Any]) -> Bound:
+        self.assemble = assembler(self.signature)
+        return self.assemble(values, context, injected)
 
     def _bind_first(self, payload: bytes, context: JobContext) -> Bound:
         self.prepare()
@@ -170,6 +201,9 @@ class HandlerRegistry:
     def types(self) -> tuple[str, ...]:
         """The names of all job types known here, in order."""
         return tuple(sorted(self._handlers))
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(tuple(self._handlers.values()))
 
     def __contains__(self, type: object) -> bool:
         return type in self._handlers

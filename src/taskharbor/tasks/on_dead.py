@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
+from taskharbor.tasks.dependencies import declared_parameters
 from taskharbor.tasks.flow_metadata import RESERVED
 
 logger = logging.getLogger("taskharbor.job")
@@ -74,7 +75,8 @@ def check_death_handler(function: Callable[..., Any]) -> None:
     """TypeError unless a function takes one argument, which is annotated, beside the context that it may take."""
     name = getattr(function, "__qualname__", type(function).__name__)
     parameters = inspect.signature(function).parameters.values()
-    taken = [each for each in parameters if not _is_context(each)]
+    injected = {each for each, *_ in declared_parameters(function, name).parameters}
+    taken = [each for each in parameters if not _is_context(each) and each.name not in injected]
     if len([each for each in taken if each.default is each.empty]) != 1:
         raise TypeError(f"on_dead: expected a function with one parameter for the dead job, got {name}{_said(taken)}")
     if taken[0].annotation is taken[0].empty:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from taskharbor.tasks.context import JobContext
@@ -11,6 +11,9 @@ from taskharbor.tasks.signature import Signature
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """The args and kwargs to call a handler with."""
+
+Assemble: TypeAlias = Callable[[tuple[Any, ...], JobContext, Mapping[str, Any]], Bound]
+"""From the decoded payload, the context and injected values by name to the args and kwargs."""
 
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
@@ -20,6 +23,8 @@ _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 def binder(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
     """The cheapest closure for a signature: plain cases cost 0.3 µs, inspect.Signature.bind 6 µs."""
     layout = signature.layout
+    if layout.injected:
+        return _refuse_to_bind(signature)
     if not layout.names:
         return _bind_nothing(signature)
     read, otherwise = layout.read, signature.values_of_other_shape
@@ -46,15 +51,16 @@ def binder(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
 
 def _bind_any(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
     """For every other signature: parameter by parameter."""
-    layout, values = signature.layout, signature.values
-    order = tuple((parameter.name, parameter.kind) for parameter in layout.order)
+    layout = signature.layout
+    values = signature.checked_values if layout.var_keyword is not None else signature.values
+    order = tuple((parameter.name, parameter.kind, parameter.name in layout.contexts) for parameter in layout.order)
 
     def bind(payload: bytes, context: JobContext) -> Bound:
         given = iter(values(payload))
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for name, kind in order:
-            value: Any = context if name in layout.contexts else next(given)
+        for name, kind, is_context in order:
+            value: Any = context if is_context else next(given)
             if kind is _VAR_POSITIONAL:
                 args.extend(value)
             elif kind is _VAR_KEYWORD:
@@ -64,6 +70,40 @@ def _bind_any(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
             else:
                 args.append(value)
         return tuple(args), kwargs
+
+    return bind
+
+
+def assembler(signature: Signature) -> Assemble:
+    """The function that puts decoded values, the context and injected values in their places."""
+    layout = signature.layout
+
+    def assemble(values: tuple[Any, ...], context: JobContext, injected: Mapping[str, Any]) -> Bound:
+        given = iter(values)
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for parameter in layout.order:
+            name, kind = parameter.name, parameter.kind
+            if name in layout.injected:
+                value = injected[name]
+            else:
+                value = context if name in layout.contexts else next(given)
+            if kind is _VAR_POSITIONAL:
+                args.extend(value)
+            elif kind is _VAR_KEYWORD:
+                kwargs.update(value)
+            elif kind is _KEYWORD_ONLY:
+                kwargs[name] = value
+            else:
+                args.append(value)
+        return tuple(args), kwargs
+
+    return assemble
+
+
+def _refuse_to_bind(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
+    def bind(payload: bytes, context: JobContext) -> Bound:
+        raise RuntimeError(f"{signature.name}: has injected parameters, which only a worker's injector can give")
 
     return bind
 

@@ -10,13 +10,14 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
-from types import GenericAlias, UnionType
-from typing import Annotated, Any, NotRequired, Required, TypedDict, Union, get_args, get_origin, get_type_hints
+from types import GenericAlias
+from typing import Any, NotRequired, Required, TypedDict
 
 import msgspec
 
 from taskharbor.model.codec import Codec, JsonCodec, readable
-from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.annotations import hints_of, is_context
+from taskharbor.tasks.injected import marker_of
 from taskharbor.tasks.payload_check import check_of
 
 _EMPTY = inspect.Parameter.empty
@@ -41,11 +42,15 @@ class Layout:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):
             raise TypeError(f"{name}: its parameters cannot be read; wrap it in a Python function") from None
-        hints = _hints(function, name)
+        defaults = frozenset(p.name for p in parameters.values() if marker_of(p.default, None) is not None)
+        hints = hints_of(function, name, without=defaults)
         self.return_type = _result(hints.get("return", Any))
-        self.contexts = frozenset(each for each in parameters if _is_context(hints.get(each)))
+        self.contexts = frozenset(each for each in parameters if is_context(hints.get(each)))
         self.order = tuple(parameters.values())
-        own = [parameter for parameter in self.order if parameter.name not in self.contexts]
+        annotated = (p.name for p in self.order if marker_of(p.default, hints.get(p.name)) is not None)
+        self.injected = defaults.union(annotated)
+        self.from_worker = self.contexts | self.injected  # no part of the payload
+        own = [parameter for parameter in self.order if parameter.name not in self.from_worker]
         self.shown = inspect.Signature([p.replace(annotation=hints.get(p.name, _EMPTY)) for p in own])
         self.names = tuple(p.name for p in own)
         self.positional = tuple(p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
@@ -153,33 +158,6 @@ def _struct_field(field: Field) -> Any:
     if type(default) in _IMMUTABLE:
         return msgspec.field(default=default, name=field.name)
     return msgspec.field(default_factory=field.make, name=field.name)
-
-
-def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The annotations as types; TypeError with advice for one that cannot be resolved."""
-    target: Any = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    if not inspect.isroutine(target):
-        target = type(target).__call__ if not inspect.isclass(target) else target.__init__
-    try:
-        return get_type_hints(target, include_extras=True)
-    except NameError as error:
-        if error.name == JobContext.__name__:  # imported for the type checker alone
-            return get_type_hints(target, localns={JobContext.__name__: JobContext}, include_extras=True)
-        raise TypeError(
-            f"{name}: the annotation {error.name!r} cannot be resolved; define or import it in the module of the "
-            "function (not inside another function, nor under `if TYPE_CHECKING`)"
-        ) from None
-
-
-def _is_context(annotation: Any) -> bool:
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _is_context(get_args(annotation)[0])
-    if origin in (Union, UnionType):
-        return any(_is_context(part) for part in get_args(annotation))
-    return annotation is JobContext
 
 
 def _result(annotation: Any) -> Any:

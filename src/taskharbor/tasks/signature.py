@@ -1,7 +1,8 @@
 """A handler's parameters: binding a call to them, and encoding and decoding them as one JSON object by name.
 
-The parameter annotated `JobContext` is not one of them. `*args` is stored as a list and `**kwargs` as an object, each
-under its own name. Annotations are resolved at the first use, so that they may name what is defined further down.
+The parameter annotated `JobContext` and injected ones are not among them. `*args` is stored as a list and `**kwargs`
+as an object, each under its own name. Annotations are resolved at the first use, so that they may name what is defined
+further down.
 """
 
 from __future__ import annotations
@@ -114,6 +115,16 @@ class Signature:
         except Exception as error:
             return self.values_of_other_shape(payload, error)
 
+    def checked_values(self, payload: bytes) -> tuple[Any, ...]:
+        """The same; PayloadMismatch also for a value that **kwargs would put in the place of what the worker gives."""
+        values, layout = self.values(payload), self.layout
+        if layout.var_keyword is not None:
+            rest = values[layout.names.index(layout.var_keyword)]
+            for name in layout.from_worker:
+                if name in rest:
+                    raise self.taken(name)
+        return values
+
     def values_of_other_shape(self, payload: bytes, error: Exception) -> tuple[Any, ...]:
         """The values of a payload that is not an object of the parameters: the only argument, or names that **kwargs
         collects; otherwise PayloadMismatch."""
@@ -143,6 +154,14 @@ class Signature:
             error = again
         raise PayloadMismatch(f"{self.name}: {describe(error, layout.names)}") from None
 
+    def taken(self, name: str) -> PayloadMismatch:
+        """The error for a payload that has a value for a parameter which the worker gives."""
+        return PayloadMismatch(f"{self.name}: {self._taken(name)}")
+
+    def _taken(self, name: str) -> str:
+        how = "it receives the context" if name in self.layout.contexts else "it is injected"
+        return f"unexpected parameter {name!r}: {how} when a worker runs the job, and a caller cannot give it"
+
     def _check(self, layout: Layout, arguments: dict[str, Any]) -> None:
         """Changed if a value at a place without a type would come back as another type."""
         for name, check in layout.checks:
@@ -158,6 +177,8 @@ class Signature:
             return {**given, **kwargs}
         known = {name: value for name, value in kwargs.items() if name in layout.by_name}
         rest = {name: value for name, value in kwargs.items() if name not in layout.by_name}
+        if not layout.from_worker.isdisjoint(rest):
+            raise self._refuse(self._taken(next(name for name in rest if name in layout.from_worker)))
         if layout.var_keyword is None:
             name = next(iter(rest))
             if name in layout.positional_only:

@@ -75,7 +75,9 @@ class Task(Generic[P, R]):
         return f"Task({self.name!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, here and now."""
+        """Call the function, here and now. Injected parameters are given like all others."""
+        if self.handler.injection is not None:
+            self._refuse_markers(args, kwargs)
         return self.function(*args, **kwargs)
 
     if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
@@ -112,6 +114,17 @@ class Task(Generic[P, R]):
     def job(self, id: str) -> JobHandle[R]:
         """The handle of a job of this task, enqueued earlier or elsewhere. Reads nothing yet."""
         return self._client.task_handle(id, self.name, self.handler.signature)
+
+    def _refuse_markers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """TypeError if a direct call leaves an injected parameter to a worker."""
+        parameters = inspect.signature(self.function)
+        given = parameters.bind_partial(*args, **kwargs).arguments
+        for name in self.handler.signature.layout.injected:
+            if name not in given and parameters.parameters[name].default is not inspect.Parameter.empty:
+                raise TypeError(
+                    f"{self.name}: parameter {name!r} is injected when a worker runs the job; in a direct call give it "
+                    f"a value: {_short(self)}(…, {name}=…)"
+                )
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall:
         signature = self.handler.signature

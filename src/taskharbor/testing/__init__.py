@@ -1,7 +1,9 @@
-"""For the tests of programs that use TaskHarbor: a clock to move, jobs run on the spot, faults on demand."""
+"""For the tests of programs that use TaskHarbor: a clock to move, a store for a test, jobs run on the spot, faults."""
 
 from taskharbor.testing.clock import ManualClock
+from taskharbor.testing.context import context
 from taskharbor.testing.drain import adrain, aenqueued, drain, enqueued
 from taskharbor.testing.faults import Faults
+from taskharbor.testing.isolated import isolated
 
-__all__ = ["Faults", "ManualClock", "adrain", "aenqueued", "drain", "enqueued"]
+__all__ = ["Faults", "ManualClock", "adrain", "aenqueued", "context", "drain", "enqueued", "isolated"]

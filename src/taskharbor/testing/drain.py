@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any, Protocol, TypeVar, cast
 
 from taskharbor.drivers.contract import Driver
@@ -17,6 +17,7 @@ from taskharbor.model.events import Event, JobStarted, Observer, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE, JobRecord
 from taskharbor.tasks.flow_metadata import BIND_KEY
 from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.tasks.lifespan import Lifespan
 from taskharbor.tasks.task import Task
 
 T = TypeVar("T")
@@ -58,18 +59,20 @@ async def adrain(harbor: Drainable) -> int:
             ran.add(event.job.queue)
 
     await _declare(harbor)
-    while True:
-        before = started
-        async with _opened(harbor) as driver:
-            fired = await _fire(harbor, driver)
-            found = await driver.queues()
-        if found:
-            queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
-            observers = (*getattr(harbor, "observers", ()), count)
-            worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers, schedules=False)
-            await worker.arun(until_empty=True)
-        if started == before and not fired:
-            break
+    async with AsyncExitStack() as lifespans:
+        options: dict[str, Any] = {}
+        while True:
+            before = started
+            async with _opened(harbor) as driver:
+                fired = await _fire(harbor, driver)
+                found = await driver.queues()
+            if found:
+                queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
+                options = options or await _worker_options(harbor, lifespans)
+                options["observers"] = (*getattr(harbor, "observers", ()), count)
+                await harbor.worker(queues=queues, **options).arun(until_empty=True)
+            if started == before and not fired:
+                break
     strange = sorted(ran - set(getattr(harbor, "declared_queues", ran)))
     if strange:
         warnings.warn(
@@ -78,6 +81,16 @@ async def adrain(harbor: Drainable) -> int:
             stacklevel=2,
         )
     return started
+
+
+async def _worker_options(harbor: Drainable, lifespans: AsyncExitStack) -> dict[str, Any]:
+    """The options of all workers of a drain. They share the harbor's lifespan, which is entered here."""
+    options: dict[str, Any] = {"concurrency": 1, "heart": "loop", "schedules": False}
+    lifespan: Lifespan | None = getattr(harbor, "lifespan", None)
+    if lifespan is not None:
+        given = await lifespans.enter_async_context(lifespan())
+        options["lifespan"] = lambda: nullcontext(given)
+    return options
 
 
 async def _declare(harbor: Drainable) -> None:

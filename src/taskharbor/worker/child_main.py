@@ -3,6 +3,7 @@
     parent → ("run", request)   ("cancel", reason)   None: end
     child  → ("ready",), then for each job   ("progress", done, total, note) …   ("returned", result, jobs, handover)
                                                                                  or ("raised", …)
+                                                                                 or ("unfit", …): raised, and it ends
 
 The function is found by the module and name from the parent's registry, never by anything in the job. A child leads a
 process group, so that everything its handlers start ends with it. When the parent is gone, all of it ends at once.
@@ -17,6 +18,7 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NoReturn
@@ -50,12 +52,14 @@ class Request(msgspec.Struct, frozen=True):
     deadline: datetime | None
     unrecoverable: str = "[]"  # the handler's types, as `write_unrecoverable` names them
     layers: bytes = b""  # call middleware, pickled; unpickled where an error counts as the job's
+    lifespan: bytes = b""  # the same: what the child opens before its first job
+    overrides: bytes = b""  # the same: functions, and what stands in their place
 
     def __repr__(self) -> str:
         return shown(self, "reference", "job", "deadline")
 
 
-class _Pipe:
+class JobPipe:
     """The child's end of the pipe. Threads of a handler may use it at the same time, but only until their job ends."""
 
     def __init__(self, connection: Connection) -> None:
@@ -109,14 +113,21 @@ def serve(connection: Connection, logs: Configuration | None = None) -> None:
     configure_like(logs)
     note_handler_thread()
     requests: SimpleQueue[Request | None] = SimpleQueue()
-    pipe = _Pipe(connection)
+    pipe = JobPipe(connection)
     threading.Thread(target=_listen, args=(pipe, requests, os.getppid()), daemon=True).start()
     pipe.send("ready")
-    while (request := requests.get()) is not None:
+    request = requests.get()
+    if request is not None and request.lifespan:
+        from taskharbor.worker.child_lifespan import serve_within
+
+        return asyncio.run(serve_within(pipe, requests, request))
+    while request is not None:
         pipe.finish(_perform(pipe, request))
+        request = requests.get()
+    return None
 
 
-def _listen(pipe: _Pipe, requests: SimpleQueue[Request | None], parent: int) -> None:
+def _listen(pipe: JobPipe, requests: SimpleQueue[Request | None], parent: int) -> None:
     while True:
         try:
             while not pipe.poll(PARENT_CHECK_S):
@@ -143,37 +154,86 @@ def _end() -> NoReturn:
     os._exit(1)
 
 
-def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
+def _perform(pipe: JobPipe, request: Request) -> tuple[Any, ...]:
+    context = begin(pipe, request)
+    function: Callable[..., Any] | None = None
+    try:
+        function = load_reference(*request.reference)
+        handler = handler_of(request, function)
+        value = _call(handler, request, context, unpacked(request.layers))
+        return returned(request, handler, context, value)
+    except BaseException as error:
+        return raised(request, error, function)
+    finally:
+        CURRENT.set(None)
+
+
+def _call(handler: Handler, request: Request, context: JobContext, layers: tuple[CallMiddleware, ...]) -> Any:
+    """Call the handler: in this thread, or on a loop of its own if something is awaited."""
+    if handler.injection is not None:
+        return _inject(handler, request, context, layers)
+    args, kwargs = handler.bind(request.job.payload, context)
+
+    def call() -> Any:
+        value = handler.function(*args, **kwargs)
+        return asyncio.run(value) if handler.is_coroutine else value
+
+    return call_within(layers, context, call)
+
+
+def _inject(handler: Handler, request: Request, context: JobContext, layers: tuple[CallMiddleware, ...]) -> Any:
+    from taskharbor.worker.child_lifespan import child_injector, go_on, in_thread
+
+    injector = child_injector(request)
+    injection = injector.injection_of(handler)
+    if injection.on_loop or handler.is_coroutine:
+        return asyncio.run(injector.call(handler, request.job.payload, context, layers, in_thread, go_on))
+    values = handler.signature.checked_values(request.job.payload)
+    return call_within(layers, context, partial(injector.call_handler, handler, injection, values, context, go_on))
+
+
+# The parts of a job, for a child with a lifespan too ------------------------------------------------------------
+
+
+def begin(pipe: JobPipe, request: Request) -> JobContext:
+    """The context of a job that begins."""
+
     def progress(_: JobRecord, done: float, total: float | None, note: str) -> None:
         pipe.progress(context, done, total, note)
 
     context = JobContext(request.job, deadline=request.deadline, _progress=progress)
     pipe.begin(context)
     CURRENT.set(request.job)
-    function: Callable[..., Any] | None = None
-    try:
-        function = load_reference(*request.reference)
-        handler = Handler(request.job.type, function, codec=request.codec)
-        handler.results_to_check = 0  # the parent checks them
-        args, kwargs = handler.bind(request.job.payload, context)
+    return context
 
-        def call() -> Any:
-            value = handler.function(*args, **kwargs)
-            return asyncio.run(value) if handler.is_coroutine else value
 
-        layers: tuple[CallMiddleware, ...] = pickle.loads(request.layers) if request.layers else ()
-        value = call_within(layers, context, call)
-        report_early_end(context)
-        if is_workflow(value):
-            spawned = value.compile(request.job, truncate(datetime.now(UTC)))
-            return ("returned", None, spawned.jobs, spawned.handover)
-        return ("returned", handler.encode_result(value), (), None)
-    except BaseException as error:
-        travels = _pickled(error) or _pickled(_stand_in(error, request))
-        mismatch = issubclass(type(error), PayloadMismatch)
-        return ("raised", travels, mismatch, describe(error), *origin_of(error, function))
-    finally:
-        CURRENT.set(None)
+def handler_of(request: Request, function: Callable[..., Any]) -> Handler:
+    """The handler of a job, its annotations resolved."""
+    handler = Handler(request.job.type, function, codec=request.codec)
+    handler.results_to_check = 0  # the parent checks them
+    handler.prepare()
+    return handler
+
+
+def unpacked(functions: bytes) -> tuple[Callable[..., Any], ...]:
+    """Functions that the parent has pickled."""
+    return pickle.loads(functions) if functions else ()
+
+
+def returned(request: Request, handler: Handler, context: JobContext, value: Any) -> tuple[Any, ...]:
+    """The last message about a job whose handler returned."""
+    report_early_end(context)
+    if is_workflow(value):
+        spawned = value.compile(request.job, truncate(datetime.now(UTC)))
+        return ("returned", None, spawned.jobs, spawned.handover)
+    return ("returned", handler.encode_result(value), (), None)
+
+
+def raised(request: Request, error: BaseException, function: Callable[..., Any] | None) -> tuple[Any, ...]:
+    """The last message about a job that failed."""
+    travels = _pickled(error) or _pickled(_stand_in(error, request))
+    mismatch = issubclass(type(error), PayloadMismatch)
+    return ("raised", travels, mismatch, describe(error), *origin_of(error, function))
 
 
 def _stand_in(error: BaseException, request: Request) -> BaseException | None:

@@ -6,12 +6,15 @@ started there ends with it. (Python's own ProcessPoolExecutor is unusable after 
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -19,6 +22,7 @@ from typing import Any
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
+from taskharbor.model.naming import callable_name
 from taskharbor.observe.formatting import configuration
 from taskharbor.policy.fingerprint import note_origin
 from taskharbor.policy.metadata import write_unrecoverable
@@ -28,10 +32,13 @@ from taskharbor.tasks.signature import Signature
 from taskharbor.tasks.workflow import Spawned, Workflow
 from taskharbor.worker.child_main import Request, serve
 from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.injector import Injector
 from taskharbor.worker.middleware import CallMiddleware
 from taskharbor.worker.threads import Threads
 
 CHILD_CHECK_S = 1.0  # between two checks that a child lives, on systems without pidfd
+LEAVE_S = 3.0  # for idle children to leave their lifespans when the worker stops
+HURRIED_LEAVE_S = 1.0  # the same after a second signal
 
 
 class ChildDied(Exception):
@@ -89,6 +96,15 @@ class _Child:
         except (ProcessLookupError, PermissionError, AttributeError):
             self.process.kill()  # it leads no group yet, and has started nothing
 
+    def ask_to_end(self) -> None:
+        """Let it leave its lifespan and exit."""
+        _send(self.pipe, None)
+
+    def await_exit(self) -> None:
+        """Wait until it has exited, or was killed."""
+        while self.is_alive():
+            wait(self._death or [self.process.sentinel], CHILD_CHECK_S)
+
     def end(self) -> None:
         """Kill it, reap it, and close its descriptors."""
         self.kill()
@@ -101,8 +117,9 @@ class _Child:
 class ChildProcesses:
     """The worker's idle child processes, and the way to run a job in one."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, injector: Injector) -> None:
         self._threads = threads
+        self._injector = injector
         self._idle: list[_Child] = []
         self._closed = False
 
@@ -120,16 +137,38 @@ class ChildProcesses:
             None if type(codec) is JsonCodec else codec
         )  # the child makes the default itself; any other codec must be picklable
         unrecoverable = write_unrecoverable(handler.unrecoverable)
-        layers = _packed(call_middleware) if call_middleware else b""
-        request = Request(handler.reference, own, run.job, context.deadline, unrecoverable, layers)
+        request = Request(
+            handler.reference,
+            own,
+            run.job,
+            context.deadline,
+            unrecoverable,
+            _packed("call_middleware", call_middleware),
+            _packed("lifespan", () if self._injector.lifespan is None else (self._injector.lifespan,)),
+            _packed("override", tuple(each for pair in self._injector.overrides.pairs for each in pair)),
+        )
         result = await self._threads.run(lambda: self._perform(request, context, control))
         return _value_of(result, handler)
 
-    def close(self) -> None:
+    async def close(self, hurry: asyncio.Event) -> None:
         """End the idle children; busy ones were killed, or end with this process."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().end()
+        idle, self._idle = self._idle, []
+        if idle and self._injector.lifespan is not None:
+            await self._let_leave(idle, hurry)
+        for child in idle:
+            child.end()
+
+    async def _let_leave(self, idle: list[_Child], hurry: asyncio.Event) -> None:
+        """Give children a moment to leave their lifespans."""
+        for child in idle:
+            child.ask_to_end()
+        leaving = self._threads.run(partial(_await_exits, idle))
+        hurried = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait((leaving, hurried), timeout=LEAVE_S, return_when=asyncio.FIRST_COMPLETED)
+        if hurried.done():
+            await asyncio.wait((leaving,), timeout=HURRIED_LEAVE_S)
+        hurried.cancel()
 
     def _perform(self, request: Request, context: JobContext, control: _ChildControl) -> tuple[Any, ...]:
         """In a thread: send the job, pass its progress on, and return its last message."""
@@ -147,7 +186,7 @@ class ChildProcesses:
             raise
         finally:
             control.end()
-        if self._closed:
+        if self._closed or message[0] == "unfit":
             child.end()
         else:
             self._idle.append(child)
@@ -163,6 +202,11 @@ class ChildProcesses:
             if child.is_alive():
                 return child
             child.end()
+
+
+def _await_exits(children: list[_Child]) -> None:
+    for child in children:
+        child.await_exit()
 
 
 class _ChildControl:
@@ -254,18 +298,17 @@ def _read(result: bytes, signature: Signature) -> Any:
         return signature.codec.decode(result)
 
 
-def _packed(call_middleware: tuple[CallMiddleware, ...]) -> bytes:
-    """The layers, pickled: a child finds them again by their names."""
-    for layer in call_middleware:
+def _packed(what: str, functions: tuple[Callable[..., Any], ...]) -> bytes:
+    """Functions, pickled: a child finds them again by their names. Nothing for none."""
+    for function in functions:
         try:
-            pickle.dumps(layer)
+            pickle.dumps(function)
         except Exception:
-            name = getattr(layer, "__qualname__", None) or type(layer).__qualname__
             raise TypeError(
-                f"call_middleware: process=True: expected functions that a child process can import, got {name}; "
-                "move it to its module"
+                f"{what}: process=True: expected functions that a child process can import, got "
+                f"{callable_name(function)}; move it to its module"
             ) from None
-    return pickle.dumps(call_middleware)
+    return pickle.dumps(functions) if functions else b""
 
 
 def _died(child: _Child) -> Exception:

@@ -32,8 +32,7 @@ from taskharbor.worker.decider import Decider
 from taskharbor.worker.delivery import SHUTDOWN, UNKNOWN_TYPE, Delivery
 from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.interrupts import Interrupts
-from taskharbor.worker.invocation import Invocation
-from taskharbor.worker.middleware import CallMiddleware, Middleware
+from taskharbor.worker.invocation import Invocation, Surroundings
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.outcomes import OutcomeBuilder
 from taskharbor.worker.progress_notes import ProgressNotes
@@ -58,8 +57,7 @@ class Executor:
         *,
         settings: WorkerSettings,
         handlers: HandlerRegistry,
-        middleware: Sequence[Middleware],
-        call_middleware: Sequence[CallMiddleware] = (),
+        around: Surroundings,
         retry: RetryPolicy,
         clock: Clock,
         observers: Observers,
@@ -100,8 +98,7 @@ class Executor:
         )
         self._invocation = Invocation(
             worker=settings.name,
-            middleware=middleware,
-            call_middleware=call_middleware,
+            around=around,
             observers=observers,
             running=self.capacity.running,
             transactions=transactions,
@@ -277,7 +274,7 @@ class Executor:
         for delivery in capacity.ending():
             decider.give_up_ending(delivery)
         await self.interrupts.deadlines.stop()
-        self._invocation.close()
+        await self._invocation.close(hurry)
         for delivery in capacity.running:
             delivery.stop_reason = delivery.stop_reason or SHUTDOWN
             capacity.mark_stuck(delivery)

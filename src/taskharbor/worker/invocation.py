@@ -2,6 +2,7 @@
 
     call ─► a coroutine without middleware or metadata: the handler's own coroutine, nothing around it
          └► middleware ─► invoke ─► process=True: a child process
+                                 ├► injected parameters: what they need is opened before and closed after (`injector`)
                                  ├► a coroutine: on the worker's loop, inside call middleware
                                  └► a plain function: in a thread, inside call middleware
 
@@ -11,9 +12,11 @@ It decides nothing about the job: the caller awaits the result and turns it into
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.events import JobProgress, Observers
@@ -22,6 +25,7 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
 from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.injector import Injector
 from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
 from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.threads import Threads, unwrap
@@ -33,6 +37,15 @@ if TYPE_CHECKING:
 NO_CONTEXT = JobContext(JobRecord(id="none", type="none"))  # for handlers that take no context: nothing reads it
 
 
+class Surroundings(msgspec.Struct, frozen=True):
+    """What is around every call of a handler. `child_processes=False`: one with process=True stays in this process."""
+
+    middleware: tuple[Middleware, ...] = ()
+    call_middleware: tuple[CallMiddleware, ...] = ()
+    injector: Injector = msgspec.field(default_factory=Injector)
+    child_processes: bool = True
+
+
 class Invocation:
     """Calls handlers. `transactions`: the driver, if its store has `ctx.transaction()`; `notes`: if it keeps
     progress."""
@@ -41,21 +54,22 @@ class Invocation:
         self,
         *,
         worker: str,
-        middleware: Sequence[Middleware],
-        call_middleware: Sequence[CallMiddleware],
+        around: Surroundings,
         observers: Observers,
         running: Collection[Delivery],
         transactions: SqlDriver | None,
         notes: ProgressNotes | None,
     ) -> None:
         self._worker = worker
-        self._middleware = tuple(middleware)
-        self._call_middleware = tuple(call_middleware)
+        self._middleware = around.middleware
+        self._call_middleware = around.call_middleware
         self._is_bare = not (self._middleware or self._call_middleware)
         self._observers = observers
         self._running = running
         self._transactions = transactions
         self._notes = notes
+        self._injector = around.injector
+        self._may_use_children = around.child_processes
         self._threads = Threads("taskharbor-job")
         self._children: ChildProcesses | None = None  # made for the first job that needs one
 
@@ -74,21 +88,26 @@ class Invocation:
             return wrap(self._middleware, partial(self._invoke, delivery, handler))(self._context(delivery))
         return self._invoke(delivery, handler, self._context(delivery))
 
-    def close(self) -> None:
+    async def close(self, hurry: asyncio.Event) -> None:
         """End idle threads and child processes; busy ones end with what they are doing."""
         if self._children is not None:
-            self._children.close()
+            await self._children.close(hurry)
         self._threads.close()
 
     async def _invoke(self, delivery: Delivery, handler: Handler, context: JobContext) -> Any:
         if delivery.stop_reason:
             raise asyncio.CancelledError  # middleware ignored its cancellation: do not call the handler
         wanted = delivery.job.metadata.get(PROCESS_KEY)
-        if handler.process if wanted is None else wanted == "1":
-            try:
-                return await self._child_processes().run(delivery, handler, context, self._call_middleware)
-            finally:
-                delivery.kill = None  # what middleware does from here on can only be cancelled
+        if wanted is not None or handler.is_special:
+            if not handler.is_resolved:
+                handler.prepare()  # its annotations named what was defined after it
+            if (handler.process if wanted is None else wanted == "1") and self._may_use_children:
+                try:
+                    return await self._child_processes().run(delivery, handler, context, self._call_middleware)
+                finally:
+                    delivery.kill = None  # what middleware does from here on can only be cancelled
+            if handler.injection is not None:
+                return await self._inject(delivery, handler, context)
         args, kwargs = handler.bind(delivery.job.payload, context)
         call = partial(handler.function, *args, **kwargs)
         if handler.is_coroutine:
@@ -97,12 +116,24 @@ class Invocation:
             call = partial(call_within, self._call_middleware, context, call)
         return await self._in_thread(delivery, call)
 
+    async def _inject(self, delivery: Delivery, handler: Handler, context: JobContext) -> Any:
+        """Call a handler that has injected parameters."""
+
+        def check() -> None:
+            if delivery.stop_reason or delivery.decided:
+                raise asyncio.CancelledError  # what it needs was opened too late: do not call the handler
+
+        in_thread = partial(self._in_thread, delivery)
+        return await self._injector.call(
+            handler, delivery.job.payload, context, self._call_middleware, in_thread, check
+        )
+
     def _child_processes(self) -> ChildProcesses:
         """Imported here: `multiprocessing` is a twentieth of what importing a worker costs, and few jobs need it."""
         if self._children is None:
             from taskharbor.worker.child_processes import ChildProcesses
 
-            self._children = ChildProcesses(self._threads)
+            self._children = ChildProcesses(self._threads, self._injector)
         return self._children
 
     async def _in_thread(self, delivery: Delivery, call: partial[Any]) -> Any:

@@ -65,6 +65,9 @@ class OutcomeBuilder:
         timeout = TimeoutError(f"timed out after {limit.total_seconds():g} s")
         if error is not None and not issubclass(type(error), asyncio.CancelledError):
             timeout.__cause__ = error
+        elif error is not None:
+            for note in getattr(error, "__notes__", ()):  # what could not be closed after the cancellation
+                timeout.add_note(note)
         return self.failed(delivery, timeout)
 
     def failed(self, delivery: Delivery, error: BaseException) -> Outcome:

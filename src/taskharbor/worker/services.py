@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +32,7 @@ from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
-from taskharbor.worker.middleware import CallMiddleware, Middleware
+from taskharbor.worker.invocation import Surroundings
 from taskharbor.worker.operations import Operations
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.outcome_queue import OutcomeQueue
@@ -57,8 +57,7 @@ class Services:
         settings: WorkerSettings,
         driver: Driver,
         handlers: HandlerRegistry,
-        middleware: Sequence[Middleware],
-        call_middleware: Sequence[CallMiddleware],
+        around: Surroundings,
         retry: RetryPolicy,
         codec: Codec,
         clock: Clock,
@@ -78,8 +77,7 @@ class Services:
         self.executor = Executor(
             settings=settings,
             handlers=handlers,
-            middleware=middleware,
-            call_middleware=call_middleware,
+            around=around,
             retry=retry,
             clock=clock,
             observers=observers,
@@ -198,7 +196,7 @@ class Services:
             if end.done():
                 await end
 
-    async def stop(self, hurry: asyncio.Event) -> None:
+    async def stop(self, hurry: asyncio.Event, budget: StopBudget) -> None:
         """Take no more jobs, finish or give back what is held, and end. Only this order loses nothing.
 
         Handlers see the stop at once, even while a reserve is under way: the store may take long to answer it.
@@ -209,7 +207,6 @@ class Services:
         self._upkeep.ask_to_stop()
         self._operations.ask_to_stop()
         self.scheduler.ask_to_stop()
-        budget = StopBudget(hurry)
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             partial(self.executor.stop, hurry),
             partial(self.fetcher.end, budget, 0.5),  # not all of the time: the settler needs the rest

@@ -27,13 +27,18 @@ from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy, check_policy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
+from taskharbor.tasks.lifespan import Lifespan, check_lifespan
+from taskharbor.tasks.overrides import Overrides
 from taskharbor.worker.fork_signals import own_signals
 from taskharbor.worker.health import Health
+from taskharbor.worker.injector import Injector
+from taskharbor.worker.invocation import Surroundings
+from taskharbor.worker.lifespan import RunningLifespan
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
-from taskharbor.worker.stop_budget import cancelled, close, end_others
+from taskharbor.worker.stop_budget import StopBudget, cancelled, close, end_others
 from taskharbor.worker.stop_signals import SIGNALS, StopSignals
 
 if TYPE_CHECKING:
@@ -74,8 +79,13 @@ class Worker:
         handlers: HandlerRegistry | None = None,
         heart: str = "thread",
         schedules: bool = True,
+        lifespan: Lifespan | None = None,
+        overrides: Overrides | None = None,
+        child_processes: bool = True,
     ) -> None:
-        """`schedules=False`: it neither stores what its code declares with `harbor.schedule`, nor fires schedules."""
+        """`schedules=False`: it neither stores what its code declares with `harbor.schedule`, nor fires schedules.
+        `lifespan`: opens what handlers share, once for each run. `child_processes=False`: a handler with `process=True`
+        runs in this process."""
         check_policy(retry, "retry")
         self._settings = settings(
             queues=queues,
@@ -97,12 +107,13 @@ class Worker:
         self._codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self._clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self._handlers = handlers if handlers is not None else HandlerRegistry()
+        self._lifespan = check_lifespan(lifespan)
+        self._overrides = overrides if overrides is not None else Overrides()
+        self._child_processes = child_processes
         self._outage = Outage(self._settings.name, self._clock, self._observers)
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._retire = asyncio.Event()
+        self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._services: Services | None = None
         self._signals = 0
         self._has_declared = False  # its schedules are stored: that happens once, not with every run
@@ -292,12 +303,42 @@ class Worker:
         return True
 
     async def _serve(self, driver: Driver, until_empty: bool) -> None:
+        lifespan = self._overrides.of(self._lifespan) if self._lifespan is not None else None
+        running = None if lifespan is None else RunningLifespan(lifespan, self._stop.set)
+        if running is None or await running.enter(self._stop, self._hurry):
+            await self._work(driver, until_empty, running)
+
+    async def _work(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> None:
+        try:
+            services = await self._start(driver, until_empty, lifespan)
+        except GeneratorExit:
+            raise  # this coroutine is discarded with its loop: nothing can be awaited any more
+        except BaseException:
+            if lifespan is not None:
+                await lifespan.leave(StopBudget(self._hurry))
+            raise
+        self._state = "running"
+        try:
+            await services.until(self._stop, self._retire)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._hurry.set()
+            await self._end(services, lifespan)
+            raise
+        await self._end(services, lifespan)
+
+    async def _start(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> Services:
+        injector = Injector(self._overrides)
+        if lifespan is not None:
+            injector = Injector(self._overrides, lifespan.function, lifespan.given)
+        injector.check(self._handlers)
         services = self._services = Services(
             settings=self._settings,
             driver=driver,
             handlers=self._handlers,
-            middleware=self._middleware,
-            call_middleware=self._call_middleware,
+            around=Surroundings(self._middleware, self._call_middleware, injector, self._child_processes),
             retry=self._retry,
             codec=self._codec,
             clock=self._clock,
@@ -309,23 +350,21 @@ class Worker:
             on_declared=self._on_declared,
         )
         await services.start()
-        self._state = "running"
-        try:
-            await services.until(self._stop, self._retire)
-        except GeneratorExit:
-            raise  # this coroutine is discarded with its loop: nothing can be awaited any more
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                self._hurry.set()
-            await self._end(services)
-            raise
-        await self._end(services)
+        return services
 
-    async def _end(self, services: Services) -> None:
+    async def _end(self, services: Services, lifespan: RunningLifespan | None) -> None:
         self._state = "stopping"
-        await uninterrupted(asyncio.create_task(services.stop(self._hurry)), self._hurry)
+        await uninterrupted(asyncio.create_task(self._stop_all(services, lifespan)), self._hurry)
         if self.channel is not None:
             self.channel.leave()
+
+    async def _stop_all(self, services: Services, lifespan: RunningLifespan | None) -> None:
+        budget = StopBudget(self._hurry)
+        try:
+            await services.stop(self._hurry, budget)
+        finally:
+            if lifespan is not None:
+                await lifespan.leave(budget)
 
     def _call(self, function: Callable[[], None]) -> None:
         if self._loop is None:

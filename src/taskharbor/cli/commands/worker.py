@@ -156,7 +156,8 @@ def run(target: Target, **options: Any) -> int:
     Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout and give the rest back. A second
     signal, or QUIT, gives them back at once; a third kills.
 
-    Exit codes: 0 stopped by a signal; 2 the command line, the app or the address is wrong; 3 the store cannot be used.
+    Exit codes: 0 stopped by a signal; 1 the lifespan of the app failed at the start; 2 the command line, the app or the
+    address is wrong; 3 the store cannot be used.
     """
     from contextlib import ExitStack
 

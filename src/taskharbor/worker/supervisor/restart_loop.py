@@ -94,7 +94,8 @@ class RestartLoop:
         elif process.told_to_end or process.done:
             self._report_end(process, 0.0)
         else:
-            if self._clock.monotonic() - process.started_at > STEADY_S:
+            # One that never served may have taken long to fail, in its lifespan for example: that is not steady.
+            if process.ready.is_set() and self._clock.monotonic() - process.started_at > STEADY_S:
                 self._deaths = 0
             seconds = self._pause()
             self._deaths += 1

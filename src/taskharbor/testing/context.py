@@ -1,0 +1,35 @@
+"""A context for unit tests: a task that takes one is called as a plain function, without a worker."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from taskharbor.model.ids import new_id
+from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.times import to_ms
+from taskharbor.tasks.context import JobContext
+from taskharbor.testing.clock import START
+
+
+def context(
+    job: JobRecord | None = None, *, attempt: int | None = None, deadline: datetime | None = None
+) -> JobContext:
+    """A `JobContext` to call a task with: `assert report(context(attempt=3), "2030-01") == …`.
+
+    Its `job` is the given record, or one of the type "test". `attempt` counts from 1, and is what the record says
+    unless it is given. `ctx.cancelled.set("shutdown")` plays a worker that stops; `ctx.progress(…)` is dropped.
+
+    >>> context(attempt=3).job.attempts
+    2
+    """
+    if attempt is not None and attempt < 1:
+        raise ValueError(f"attempt: expected 1 or more, got {attempt}")
+    if job is not None and not isinstance(job, JobRecord):
+        raise TypeError(f"job: expected a JobRecord, got {type(job).__name__}; a handle reads it with job.info().job")
+    record = job or JobRecord(id=new_id(to_ms(START)), type="test", created_at=START)
+    failures = record.attempts if attempt is None else attempt - 1
+    return JobContext(
+        replace(record, attempts=failures, deliveries=max(record.deliveries, failures + 1)),
+        worker="test",
+        deadline=deadline,
+    )
