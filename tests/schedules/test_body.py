@@ -114,6 +114,38 @@ def test_a_damaged_body_is_refused(data: bytes):
         read_body(data)
 
 
+def with_rule(**options: Any) -> bytes:
+    plain = msgspec.msgpack.decode(write_body(a_schedule()))
+    plain["definition"]["rule"].update(options)
+    return msgspec.msgpack.encode(plain)
+
+
+NAIVE = "2030-01-01T00:00:00"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(with_rule(**{name: NAIVE}) for name in ("start_at", "end_at")),
+        *(
+            write_body(a_schedule().with_state(**{name: START.replace(tzinfo=None)}))
+            for name in ("reached", "anchor", "last_at", "catch_up_to")
+        ),
+        write_body(a_schedule().with_state(edit={"start_at": NAIVE})),
+        write_body(a_schedule().with_state(edit={"cron": "* * * * *"})),
+        write_body(a_schedule().with_state(edit={"every": None})),
+        with_rule(cron="* * * * *"),
+        with_rule(every=None),
+        with_rule(every="PT0S"),
+        with_rule(every="-PT60S"),
+        with_rule(jitter="-PT0.001S"),
+    ],
+)
+def test_a_body_with_values_that_make_no_sense_is_damaged(data: bytes):
+    with pytest.raises(UnreadableBody, match="damaged"):
+        read_body(data)
+
+
 def test_equal_definitions_have_equal_hashes_in_every_process():
     one = Definition(type="t", queue="q", metadata={"a": "1", "b": "2"}, rule=Rule(every=MINUTE))
     two = Definition(type="t", queue="q", metadata={"b": "2", "a": "1"}, rule=Rule(every=MINUTE))

@@ -7,6 +7,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.events import ScheduleChanged, ScheduleEditDropped, ScheduleRefused
+from taskharbor.schedules import declare as declare_module
 from taskharbor.schedules.body import write_body
 from taskharbor.testing import Faults
 from taskharbor.testing.clock import START
@@ -232,5 +233,27 @@ def test_a_row_that_changes_meanwhile_is_compared_again():
         info = await bench.harbor.schedules.aget("ping")
         assert info.fired == 1
         assert (await bench.schedule("ping")).definition.payload == b'{"host":"b"}'
+
+    run(test())
+
+
+def test_whatever_is_wrong_with_one_row_the_others_are_declared(monkeypatch: pytest.MonkeyPatch):
+    async def test() -> None:
+        bench = Bench()
+        for name in ("bad", "good"):
+            bench.harbor.schedule(name, bench.ping.s(), every=60)
+        real = declare_module.declared_change
+
+        def fails_for_bad(given: Any, *arguments: Any) -> Any:
+            if given.name == "bad":
+                raise ZeroDivisionError("secret")
+            return real(given, *arguments)
+
+        monkeypatch.setattr(declare_module, "declared_change", fails_for_bad)
+        await bench.declare()
+        assert [row.name for row in (await bench.driver.schedules()).items] == ["good"]
+        (event,) = bench.of(ScheduleRefused)
+        assert event.schedule == "bad"
+        assert "secret" not in event.reason
 
     run(test())

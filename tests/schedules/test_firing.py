@@ -12,8 +12,9 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import JobEnqueued, ScheduleFired, ScheduleMissed, ScheduleRefused, ScheduleSkipped
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.outcome import Ack, Fail, Retry
+from taskharbor.schedules import firing as firing_module
 from taskharbor.schedules import plan as plan_module
-from taskharbor.schedules.body import write_body
+from taskharbor.schedules.body import Schedule, write_body
 from taskharbor.testing import Faults
 from taskharbor.testing.clock import START
 from tests.schedules.bench import Bench, run
@@ -457,6 +458,34 @@ def test_a_damaged_row_is_left_alone_and_reported_once(body: bytes):
         assert (event.schedule, event.queue) == ("bad", "default")
         assert "damaged" in event.reason
         assert "damaged" in (await bench.harbor.schedules.aget("bad")).problem
+
+    run(test())
+
+
+@pytest.mark.parametrize("part", ["looks_at", "plan"])
+def test_whatever_is_wrong_with_one_row_the_others_are_served(part: str, monkeypatch: pytest.MonkeyPatch):
+    real = getattr(firing_module, part)
+
+    def fails_for_bad(*arguments: Any, **options: Any) -> Any:
+        schedule = next(each for each in arguments if isinstance(each, Schedule))
+        if schedule.definition.metadata.get("bad"):
+            raise ZeroDivisionError("secret")
+        return real(*arguments, **options)
+
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("bad", bench.ping.options(metadata={"bad": "1"}).s(), every=15)
+        await bench.harbor.schedules.aadd("good", bench.ping.s(), every=15)
+        monkeypatch.setattr(firing_module, part, fails_for_bad)
+        runner = bench.runner()
+        for _ in range(3):
+            bench.clock.advance(15)
+            assert (await runner.look()).fired == 1
+            await finish(bench)
+        (event,) = bench.of(ScheduleRefused)
+        assert event.schedule == "bad"
+        assert "ZeroDivisionError" in event.reason
+        assert "secret" not in event.reason
 
     run(test())
 

@@ -29,7 +29,7 @@ from taskharbor.model.events import (
     ScheduleSkipped,
 )
 from taskharbor.model.schedule import StoredSchedule
-from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
+from taskharbor.schedules.body import Schedule, UnreadableBody, cannot_follow, read_body
 from taskharbor.schedules.changes import Declaration
 from taskharbor.schedules.overlap import still_running
 from taskharbor.schedules.plan import FiringPlan, looks_at, plan
@@ -155,16 +155,21 @@ class ScheduleRunner:
     async def _plans(self, due: Sequence[Due], now: datetime) -> list[FiringPlan]:
         found = list[FiringPlan]()
         for start in range(0, len(due), INSPECTED_AT_ONCE):
-            some = due[start : start + INSPECTED_AT_ONCE]
-            looks = [still_running(self._driver, looks_at(each.schedule), now) for each in some]
+            some = list[tuple[Due, tuple[str, ...]]]()
+            for each in due[start : start + INSPECTED_AT_ONCE]:
+                try:
+                    some.append((each, looks_at(each.schedule)))
+                except Exception as error:  # one row never keeps the others from being served
+                    self._refuse(each.row, cannot_follow(error))
+            looks = [still_running(self._driver, ids, now) for _, ids in some]
             answers = await asyncio.gather(*looks, return_exceptions=True)
-            for each, running in zip(some, answers, strict=True):
+            for (each, _), running in zip(some, answers, strict=True):
                 if isinstance(running, BaseException):
                     raise running
                 try:
                     found.append(plan(each.row, each.schedule, now, running=running))
-                except (ValueError, OverflowError) as error:  # a zone that this machine does not know, for one
-                    self._refuse(each.row, str(error))
+                except Exception as error:
+                    self._refuse(each.row, cannot_follow(error))
         return found
 
     async def _make(self, plans: Sequence[FiringPlan], now: datetime) -> list[FiringPlan]:
