@@ -257,3 +257,43 @@ def test_whatever_is_wrong_with_one_row_the_others_are_declared(monkeypatch: pyt
         assert "secret" not in event.reason
 
     run(test())
+
+
+@pytest.mark.parametrize("edit", [{"tz": "Moon/Base"}, {"cron": "garbage"}], ids=["zone", "cron"])
+def test_a_rule_that_this_machine_cannot_follow_is_replaced_by_code(edit: dict[str, Any]):
+    async def test() -> None:
+        bench = Bench()
+        await bench.declare(version(bench, cron="0 4 * * *"))
+        await unfollowable(bench, edit)
+        bench.clock.advance(60)
+        await bench.declare(version(bench, cron="0 5 * * *"))
+        info = await bench.harbor.schedules.aget("ping")
+        assert (info.cron, info.tz, info.missed, info.edited) == ("0 5 * * *", "UTC", 0, False)
+        assert info.next_at == later(5 * 3600)
+        assert not bench.of(ScheduleRefused)
+
+    run(test())
+
+
+async def unfollowable(bench: Bench, edit: dict[str, Any]) -> None:
+    """Another machine has edited it."""
+    schedule = await bench.schedule("ping")
+    await rewrite(bench, "ping", body=write_body(schedule.with_state(edit=edit)))
+
+
+@pytest.mark.parametrize("edit", [{"tz": "Moon/Base"}, {"cron": "garbage"}], ids=["zone", "cron"])
+def test_people_can_run_and_replace_a_rule_that_this_machine_cannot_follow(edit: dict[str, Any]):
+    async def test() -> None:
+        bench = Bench()
+        schedules = bench.harbor.schedules
+        await schedules.aadd("ping", bench.ping.s(), cron="0 4 * * *")
+        await unfollowable(bench, edit)
+        job = await schedules.arun("ping")
+        assert [info.job.id for info in await bench.jobs()] == [job.id]
+        assert (await bench.row("ping")).next_at == later(4 * 3600)
+        info = await schedules.aedit("ping", cron="0 5 * * *", tz="UTC")
+        assert info.next_at == later(5 * 3600)
+        await unfollowable(bench, edit)
+        assert (await schedules.areset("ping")).next_at == later(4 * 3600)
+
+    run(test())

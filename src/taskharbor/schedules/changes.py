@@ -129,5 +129,8 @@ def _with_rule(before: Schedule, after: Schedule, rule: Rule, now: datetime) -> 
 
 def _begun_anew(before: Schedule, after: Schedule, now: datetime) -> Schedule:
     """A version whose slots begin behind `now`; those that were due are missed. A sequence never goes back."""
-    missed = passed_of(before, now, MAX_COUNTED_SLOTS).slots
+    try:
+        missed = passed_of(before, now, MAX_COUNTED_SLOTS).slots
+    except (ValueError, TypeError, OverflowError):
+        missed = 0  # this machine cannot follow the old rule, and must still be able to replace it
     return after.with_state(reached=max(now, before.body.reached), missed=before.body.missed + missed, catch_up_to=None)

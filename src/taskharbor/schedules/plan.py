@@ -65,11 +65,16 @@ def watched(running: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
 
 def stored(name: str, schedule: Schedule) -> StoredSchedule:
     """A row for this version of a schedule: due at the first slot that is not decided."""
+    return stored_until(name, schedule, next_of(schedule))
+
+
+def stored_until(name: str, schedule: Schedule, next_at: datetime | None) -> StoredSchedule:
+    """A row for this version of a schedule, which is due at a moment that the caller knows."""
     return StoredSchedule(
         name=name,
         queue=schedule.definition.queue,
         revision=new_revision(),
-        next_at=next_of(schedule),
+        next_at=next_at,
         body=write_body(schedule),
     )
 
