@@ -605,3 +605,22 @@ def test_an_unknown_job_does_not_matter_to_firing():
         assert await bench.fire() == (0, False, None)
 
     run(test())
+
+
+def test_a_declared_schedule_that_another_version_moved_to_another_queue_is_found():
+    async def test() -> None:
+        bench = Bench()
+        bench.harbor.schedule("ping", bench.ping.s(), every=15)
+        await bench.declare()
+        runner = bench.runner(queues=["default"])
+        bench.clock.advance(15)
+        assert (await runner.look()).fired == 1
+        await finish(bench)
+        other = Bench(bench.driver)
+        other.harbor.schedule("ping", other.ping.options(queue="elsewhere").s(), every=15)
+        await bench.declare(other.harbor)  # and that version goes away
+        assert (await bench.row("ping")).queue == "elsewhere"
+        bench.clock.advance(firing_module.PASSED_FOR_S + 15)
+        assert (await runner.look()).fired == 1
+
+    run(test())

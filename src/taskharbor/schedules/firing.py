@@ -35,7 +35,7 @@ from taskharbor.schedules.overlap import still_running
 from taskharbor.schedules.plan import FiringPlan, looks_at, plan
 
 PAGE_ROWS = 100
-PASSED_FOR_S = 60.0  # until rows that this program may not fire are looked at again
+PASSED_FOR_S = 60.0  # until rows that this program may not fire, or that others moved, are looked at again
 INSPECTED_AT_ONCE = 20
 MAX_CALL_JOBS = 1_000  # of one call that changes several rows
 MAX_REFUSED_KEPT = 10_000
@@ -81,6 +81,7 @@ class ScheduleRunner:
         self._unsure: list[FiringPlan] = []  # changes whose reply was lost
         self._passed: str | None = None  # the cursor behind the rows at the head that are not for this program
         self._passed_until = 0.0
+        self._moved_to: frozenset[str] = frozenset()  # queues where rows that this code declares were seen
         self._refused: dict[str, str] = {}  # the revision that this program cannot fire, by name
 
     async def look(self) -> Look:
@@ -88,9 +89,10 @@ class ScheduleRunner:
         await self._look_up_unsure()
         now, fired = self._clock.now(), 0
         moments = list[datetime]()
-        queues = self._queues()
         if self._clock.monotonic() >= self._passed_until:
+            self._moved_to = await self._queues_of_declared()
             self._passed, self._passed_until = None, self._clock.monotonic() + PASSED_FOR_S
+        queues = self._queues()
         cursor, at_head = self._passed, True
         while True:
             page = await self._driver.due_schedules(queues, now, cursor=cursor, limit=PAGE_ROWS)
@@ -116,7 +118,15 @@ class ScheduleRunner:
 
     def _queues(self) -> list[str]:
         others = {each.definition.queue for each in self._declared.values()}
-        return sorted(self._served | others)
+        return sorted(self._served | others | self._moved_to)
+
+    async def _queues_of_declared(self) -> frozenset[str]:
+        """The queues of the rows that this code declares: another version of the code may have moved them."""
+        names, found = sorted(self._declared), set[str]()
+        for start in range(0, len(names), PAGE_ROWS):
+            page = await self._driver.schedules(names=names[start : start + PAGE_ROWS], limit=PAGE_ROWS)
+            found.update(row.queue for row in page.items)
+        return frozenset(found)
 
     def _read(self, row: StoredSchedule) -> Due | None:
         """A due row, if this program may fire it and can read it."""
