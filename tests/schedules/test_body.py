@@ -54,6 +54,7 @@ def test_what_is_written_is_read():
         last_at=START,
         last_id="x",
         running=("x", "y"),
+        asked=("z",),
         catch_up_to=START,
         fired=1,
         missed=2,

@@ -624,3 +624,57 @@ def test_a_declared_schedule_that_another_version_moved_to_another_queue_is_foun
         assert (await runner.look()).fired == 1
 
     run(test())
+
+
+def test_jobs_that_people_ask_for_do_not_hide_that_of_a_slot():
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=15)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 1
+        await hold_one(bench)
+        for _ in range(2 * plan_module.MAX_WATCHED_JOBS):
+            await bench.harbor.schedules.arun("ping")
+        await finish(bench)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 0
+        assert (await bench.harbor.schedules.aget("ping")).skipped == 1
+
+    run(test())
+
+
+async def hold_one(bench: Bench) -> None:
+    """A worker runs the oldest job for a long time."""
+    assert len(await bench.driver.reserve(["default"], bench.clock.now(), timedelta(hours=1), 1, "w")) == 1
+
+
+def test_the_oldest_of_many_that_were_caught_up_together_is_watched():
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=15, catch_up="all")
+        many = 2 * plan_module.MAX_WATCHED_JOBS
+        bench.clock.advance(15 * many)
+        assert (await bench.fire()).fired == many
+        await hold_one(bench)
+        await finish(bench)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 0
+        assert (await bench.harbor.schedules.aget("ping")).skipped == 1
+
+    run(test())
+
+
+def test_a_job_that_people_asked_for_is_forgotten_when_it_has_ended():
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=15)
+        await bench.harbor.schedules.arun("ping")
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 0
+        await finish(bench)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 1
+        body = (await bench.schedule("ping")).body
+        assert (body.asked, body.running) == ((), (body.last_id,))
+
+    run(test())

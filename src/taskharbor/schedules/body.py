@@ -65,7 +65,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     paused: bool = False
     last_at: datetime | None = None  # the newest slot that got a job
     last_id: str = ""  # that job
-    running: tuple[str, ...] = ()  # jobs that may not have ended, those of slots and those that people asked for
+    running: tuple[str, ...] = ()  # jobs of slots that may not have ended
+    asked: tuple[str, ...] = ()  # jobs that people asked for, and that may not have ended
     catch_up_to: datetime | None = None  # slots up to here are being caught up: none of them is skipped for another
     fired: int = 0
     missed: int = 0
