@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import ScheduleChange, StoredSchedule
+from taskharbor.schedules.body import read_body, write_body
 from tests.cli.shell import Answer, taskharbor, within
 
 APP = """
@@ -165,6 +166,21 @@ def test_a_row_that_this_program_cannot_read(dsn: str):
     (row,) = run(dsn, "list", "--output", "json").json["schedules"]
     assert (row["status"], "damaged" in row["note"]) == ("unreadable", True)
     assert taskharbor("doctor", "--dsn", dsn).code == 1
+
+
+@pytest.mark.parametrize("command", ["show", "preview"])
+def test_a_zone_that_this_machine_does_not_know_is_said(dsn: str, command: str):
+    run(dsn, "add", "ping", "--job", "echo", "--cron", "0 4 * * *")
+
+    async def move(driver: Any, now: datetime) -> None:
+        (row,) = (await driver.schedules(names=["ping"])).items
+        body = write_body(read_body(row.body).with_state(edit={"tz": "Moon/Base"}))
+        to = StoredSchedule(name="ping", queue=row.queue, revision="moved", next_at=row.next_at, body=body)
+        await driver.change_schedules([ScheduleChange(name="ping", expect=row.revision, to=to)], now)
+
+    within(dsn, move)
+    answer = run(dsn, command, "ping")
+    assert (answer.code, "Moon/Base" in answer.err, "bug" in answer.err) == (2, True, False)
 
 
 def declare(dsn: str, name: str) -> None:

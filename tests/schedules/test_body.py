@@ -54,6 +54,7 @@ def test_what_is_written_is_read():
         last_at=START,
         last_id="x",
         running=("x", "y"),
+        asked=("z",),
         catch_up_to=START,
         fired=1,
         missed=2,
@@ -110,6 +111,38 @@ def test_a_later_version_is_refused():
     ],
 )
 def test_a_damaged_body_is_refused(data: bytes):
+    with pytest.raises(UnreadableBody, match="damaged"):
+        read_body(data)
+
+
+def with_rule(**options: Any) -> bytes:
+    plain = msgspec.msgpack.decode(write_body(a_schedule()))
+    plain["definition"]["rule"].update(options)
+    return msgspec.msgpack.encode(plain)
+
+
+NAIVE = "2030-01-01T00:00:00"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(with_rule(**{name: NAIVE}) for name in ("start_at", "end_at")),
+        *(
+            write_body(a_schedule().with_state(**{name: START.replace(tzinfo=None)}))
+            for name in ("reached", "anchor", "last_at", "catch_up_to")
+        ),
+        write_body(a_schedule().with_state(edit={"start_at": NAIVE})),
+        write_body(a_schedule().with_state(edit={"cron": "* * * * *"})),
+        write_body(a_schedule().with_state(edit={"every": None})),
+        with_rule(cron="* * * * *"),
+        with_rule(every=None),
+        with_rule(every="PT0S"),
+        with_rule(every="-PT60S"),
+        with_rule(jitter="-PT0.001S"),
+    ],
+)
+def test_a_body_with_values_that_make_no_sense_is_damaged(data: bytes):
     with pytest.raises(UnreadableBody, match="damaged"):
         read_body(data)
 

@@ -7,6 +7,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.events import ScheduleChanged, ScheduleEditDropped, ScheduleRefused
+from taskharbor.schedules import declare as declare_module
 from taskharbor.schedules.body import write_body
 from taskharbor.testing import Faults
 from taskharbor.testing.clock import START
@@ -232,5 +233,67 @@ def test_a_row_that_changes_meanwhile_is_compared_again():
         info = await bench.harbor.schedules.aget("ping")
         assert info.fired == 1
         assert (await bench.schedule("ping")).definition.payload == b'{"host":"b"}'
+
+    run(test())
+
+
+def test_whatever_is_wrong_with_one_row_the_others_are_declared(monkeypatch: pytest.MonkeyPatch):
+    async def test() -> None:
+        bench = Bench()
+        for name in ("bad", "good"):
+            bench.harbor.schedule(name, bench.ping.s(), every=60)
+        real = declare_module.declared_change
+
+        def fails_for_bad(given: Any, *arguments: Any) -> Any:
+            if given.name == "bad":
+                raise ZeroDivisionError("secret")
+            return real(given, *arguments)
+
+        monkeypatch.setattr(declare_module, "declared_change", fails_for_bad)
+        await bench.declare()
+        assert [row.name for row in (await bench.driver.schedules()).items] == ["good"]
+        (event,) = bench.of(ScheduleRefused)
+        assert event.schedule == "bad"
+        assert "secret" not in event.reason
+
+    run(test())
+
+
+@pytest.mark.parametrize("edit", [{"tz": "Moon/Base"}, {"cron": "garbage"}], ids=["zone", "cron"])
+def test_a_rule_that_this_machine_cannot_follow_is_replaced_by_code(edit: dict[str, Any]):
+    async def test() -> None:
+        bench = Bench()
+        await bench.declare(version(bench, cron="0 4 * * *"))
+        await unfollowable(bench, edit)
+        bench.clock.advance(60)
+        await bench.declare(version(bench, cron="0 5 * * *"))
+        info = await bench.harbor.schedules.aget("ping")
+        assert (info.cron, info.tz, info.missed, info.edited) == ("0 5 * * *", "UTC", 0, False)
+        assert info.next_at == later(5 * 3600)
+        assert not bench.of(ScheduleRefused)
+
+    run(test())
+
+
+async def unfollowable(bench: Bench, edit: dict[str, Any]) -> None:
+    """Another machine has edited it."""
+    schedule = await bench.schedule("ping")
+    await rewrite(bench, "ping", body=write_body(schedule.with_state(edit=edit)))
+
+
+@pytest.mark.parametrize("edit", [{"tz": "Moon/Base"}, {"cron": "garbage"}], ids=["zone", "cron"])
+def test_people_can_run_and_replace_a_rule_that_this_machine_cannot_follow(edit: dict[str, Any]):
+    async def test() -> None:
+        bench = Bench()
+        schedules = bench.harbor.schedules
+        await schedules.aadd("ping", bench.ping.s(), cron="0 4 * * *")
+        await unfollowable(bench, edit)
+        job = await schedules.arun("ping")
+        assert [info.job.id for info in await bench.jobs()] == [job.id]
+        assert (await bench.row("ping")).next_at == later(4 * 3600)
+        info = await schedules.aedit("ping", cron="0 5 * * *", tz="UTC")
+        assert info.next_at == later(5 * 3600)
+        await unfollowable(bench, edit)
+        assert (await schedules.areset("ping")).next_at == later(4 * 3600)
 
     run(test())

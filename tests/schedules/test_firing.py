@@ -12,8 +12,9 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import JobEnqueued, ScheduleFired, ScheduleMissed, ScheduleRefused, ScheduleSkipped
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.outcome import Ack, Fail, Retry
+from taskharbor.schedules import firing as firing_module
 from taskharbor.schedules import plan as plan_module
-from taskharbor.schedules.body import write_body
+from taskharbor.schedules.body import Schedule, write_body
 from taskharbor.testing import Faults
 from taskharbor.testing.clock import START
 from tests.schedules.bench import Bench, run
@@ -461,6 +462,34 @@ def test_a_damaged_row_is_left_alone_and_reported_once(body: bytes):
     run(test())
 
 
+@pytest.mark.parametrize("part", ["looks_at", "plan"])
+def test_whatever_is_wrong_with_one_row_the_others_are_served(part: str, monkeypatch: pytest.MonkeyPatch):
+    real = getattr(firing_module, part)
+
+    def fails_for_bad(*arguments: Any, **options: Any) -> Any:
+        schedule = next(each for each in arguments if isinstance(each, Schedule))
+        if schedule.definition.metadata.get("bad"):
+            raise ZeroDivisionError("secret")
+        return real(*arguments, **options)
+
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("bad", bench.ping.options(metadata={"bad": "1"}).s(), every=15)
+        await bench.harbor.schedules.aadd("good", bench.ping.s(), every=15)
+        monkeypatch.setattr(firing_module, part, fails_for_bad)
+        runner = bench.runner()
+        for _ in range(3):
+            bench.clock.advance(15)
+            assert (await runner.look()).fired == 1
+            await finish(bench)
+        (event,) = bench.of(ScheduleRefused)
+        assert event.schedule == "bad"
+        assert "ZeroDivisionError" in event.reason
+        assert "secret" not in event.reason
+
+    run(test())
+
+
 async def rewrite(bench: Bench, name: str, **fields: Any) -> None:
     import msgspec
 
@@ -574,5 +603,78 @@ def test_an_unknown_job_does_not_matter_to_firing():
         bench = Bench()
         await bench.driver.enqueue([JobRecord(id="x", type="other")], bench.clock.now())
         assert await bench.fire() == (0, False, None)
+
+    run(test())
+
+
+def test_a_declared_schedule_that_another_version_moved_to_another_queue_is_found():
+    async def test() -> None:
+        bench = Bench()
+        bench.harbor.schedule("ping", bench.ping.s(), every=15)
+        await bench.declare()
+        runner = bench.runner(queues=["default"])
+        bench.clock.advance(15)
+        assert (await runner.look()).fired == 1
+        await finish(bench)
+        other = Bench(bench.driver)
+        other.harbor.schedule("ping", other.ping.options(queue="elsewhere").s(), every=15)
+        await bench.declare(other.harbor)  # and that version goes away
+        assert (await bench.row("ping")).queue == "elsewhere"
+        bench.clock.advance(firing_module.PASSED_FOR_S + 15)
+        assert (await runner.look()).fired == 1
+
+    run(test())
+
+
+def test_jobs_that_people_ask_for_do_not_hide_that_of_a_slot():
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=15)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 1
+        await hold_one(bench)
+        for _ in range(2 * plan_module.MAX_WATCHED_JOBS):
+            await bench.harbor.schedules.arun("ping")
+        await finish(bench)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 0
+        assert (await bench.harbor.schedules.aget("ping")).skipped == 1
+
+    run(test())
+
+
+async def hold_one(bench: Bench) -> None:
+    """A worker runs the oldest job for a long time."""
+    assert len(await bench.driver.reserve(["default"], bench.clock.now(), timedelta(hours=1), 1, "w")) == 1
+
+
+def test_the_oldest_of_many_that_were_caught_up_together_is_watched():
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=15, catch_up="all")
+        many = 2 * plan_module.MAX_WATCHED_JOBS
+        bench.clock.advance(15 * many)
+        assert (await bench.fire()).fired == many
+        await hold_one(bench)
+        await finish(bench)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 0
+        assert (await bench.harbor.schedules.aget("ping")).skipped == 1
+
+    run(test())
+
+
+def test_a_job_that_people_asked_for_is_forgotten_when_it_has_ended():
+    async def test() -> None:
+        bench = Bench()
+        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=15)
+        await bench.harbor.schedules.arun("ping")
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 0
+        await finish(bench)
+        bench.clock.advance(15)
+        assert (await bench.fire()).fired == 1
+        body = (await bench.schedule("ping")).body
+        assert (body.asked, body.running) == ((), (body.last_id,))
 
     run(test())

@@ -1,6 +1,11 @@
 """A workflow in place of a step: each slot starts it anew, and it counts as busy while it runs."""
 
 import asyncio
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,6 +14,7 @@ import pytest
 from taskharbor import Harbor, InvalidJob, JobContext, State
 from taskharbor.drivers import JobRecord
 from taskharbor.flow import FlowFailure, chain, chord, group
+from taskharbor.model.codec import JsonCodec
 from taskharbor.model.outcome import Ack, Fail
 from taskharbor.tasks.launch import launched
 from taskharbor.testing import ManualClock, adrain, drain
@@ -196,6 +202,58 @@ def test_the_same_workflow_is_the_same_declaration():
 
     one, other = program().handlers.schedules["flow"], program().handlers.schedules["flow"]
     assert one.hash == other.hash
+
+
+class NonceCodec(JsonCodec):
+    """Encodes the same value to other bytes each time, as one that encrypts does."""
+
+    def encode(self, value: Any) -> bytes:
+        return super().encode(value) + b" " * next(NONCES)
+
+
+NONCES = itertools.count(1)
+
+
+def hash_of(codec: Any, texts: Iterable[str], alert: str = "a") -> str:
+    harbor = Harbor("memory://", codec=codec)
+
+    @harbor.task(name="take")
+    def take(texts: set[str]) -> int:
+        return len(texts)
+
+    @harbor.task(name="end")
+    def end(n: int) -> None: ...
+
+    @harbor.task(name="alert")
+    def alert_(failure: FlowFailure, who: str) -> None: ...
+
+    flow = chain(
+        group(take.s(texts=set(texts)), take.s(texts=set())), chain(end.s(n=1)), on_failure=alert_.s(who=alert)
+    )
+    harbor.schedule("flow", flow, every=60)
+    return harbor.handlers.schedules["flow"].hash
+
+
+def test_a_workflow_is_the_same_declaration_whatever_its_codec_adds():
+    first = hash_of(NonceCodec(), "abc")
+    assert first == hash_of(NonceCodec(), "abc")
+    assert first != hash_of(NonceCodec(), "abd")
+    assert first != hash_of(NonceCodec(), "abc", alert="b")
+
+
+def test_a_workflow_with_a_set_is_the_same_declaration_in_every_process():
+    code = "from tests.schedules.test_workflows import *; print(hash_of(JsonCodec(), map(str, range(20))))"
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(hashes) == 1
 
 
 def test_a_process_child_knows_its_slot(tmp_path: Any):

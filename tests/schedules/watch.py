@@ -132,7 +132,7 @@ class Watch:
 
     async def _check_none_runs(self, store: MemoryDriver, name: str, now: datetime) -> None:
         left = []
-        for id in self._unfinished.get(name, [])[-MAX_WATCHED_JOBS:]:
+        for id in self._unfinished.get(name, [])[-MAX_WATCHED_JOBS // 2 :]:
             try:
                 info = await store.inspect(id, now)
             except JobNotFound:

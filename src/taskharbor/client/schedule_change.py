@@ -19,7 +19,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule
 from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
 from taskharbor.schedules.changes import called
-from taskharbor.schedules.plan import new_revision, stored
+from taskharbor.schedules.plan import new_revision, stored, stored_until
 
 if TYPE_CHECKING:
     from taskharbor.client.budget import Budget
@@ -31,10 +31,11 @@ LONGEST_PAUSE_S = 0.02  # before it is decided anew: several that change it at o
 
 
 class Decided(NamedTuple):
-    """The next version of a schedule, and jobs to store with it."""
+    """The next version of a schedule, and jobs to store with it. `keeps_slots`: its next slot is the one it had."""
 
     schedule: Schedule
     jobs: tuple[JobRecord, ...] = ()
+    keeps_slots: bool = False
 
 
 class FoundSchedule(NamedTuple):
@@ -76,7 +77,10 @@ class ChangeCall:
                 assert found is not None
                 return found
             after = called(decided.schedule, self._call)
-            to = stored(self._name, after)
+            if found is not None and decided.keeps_slots:
+                to = stored_until(self._name, after, found.row.next_at)
+            else:
+                to = stored(self._name, after)
             expect = None if found is None else found.row.revision
             change = ScheduleChange(name=self._name, expect=expect, to=to, jobs=decided.jobs)
             (is_made,) = await driver.change_schedules([change], now)

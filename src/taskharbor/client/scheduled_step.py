@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -16,11 +17,12 @@ from taskharbor.schedules.body import Definition, write_body
 from taskharbor.schedules.changes import Declaration, created, declaration
 from taskharbor.schedules.record import slot_record
 from taskharbor.schedules.rule import Rule
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY, read_steps, write_steps
 from taskharbor.tasks.flow_metadata import LAUNCH_TYPE
 from taskharbor.tasks.launch import failure_steps_of, write_workflow
 from taskharbor.tasks.options import Options, record_of
 from taskharbor.tasks.task import Step, Task
-from taskharbor.tasks.workflow import Workflow
+from taskharbor.tasks.workflow import Spawned, Workflow
 
 if TYPE_CHECKING:
     from taskharbor.client.client import Client
@@ -110,7 +112,7 @@ def _workflow(client: Client, name: str, flow: Workflow, rule: Rule) -> Declarat
     first = next(job for job in spawned.jobs if not job.depends_on)
     payload = write_workflow(spawned)
     launch = msgspec.structs.replace(launch, queue=first.queue, payload=payload, priority=first.priority)
-    return _declaration(name, launch, rule, payload)
+    return _declaration(name, launch, rule, _same_workflow(flow, spawned, payload))
 
 
 def _declaration(name: str, record: JobRecord, rule: Rule, arguments: bytes) -> Declaration:
@@ -141,6 +143,39 @@ def _same(arguments: Any, payload: bytes) -> bytes:
         return _plain(arguments)
     except (TypeError, ValueError, RecursionError):
         return payload
+
+
+def _same_workflow(flow: Workflow, spawned: Spawned, payload: bytes) -> bytes:
+    """A workflow as bytes that are the same in every process: its jobs without payloads, then its steps' arguments."""
+    if not hasattr(flow, "parts"):  # a workflow of another kind: only its jobs are known
+        return payload
+    jobs = tuple(_without_payloads(job) for job in spawned.jobs)
+    arguments = [_same(step.arguments, _encoded(step)) for step in _steps(flow)]
+    return write_workflow(Spawned(jobs, spawned.handover)) + _plain(arguments)
+
+
+def _steps(part: Any) -> Iterator[Step[Any]]:
+    """The steps of a flow in their order, failure steps included."""
+    if isinstance(part, Step):
+        yield part
+        return
+    for inner in part.parts:
+        yield from _steps(inner)
+    if part.on_failure is not None:
+        yield part.on_failure
+
+
+def _encoded(step: Step[Any]) -> bytes:
+    return step.task.handler.signature.encode(step.arguments, partial=bool(step.lacking()))
+
+
+def _without_payloads(job: JobRecord) -> JobRecord:
+    """A job of a workflow without its payload and those of the failure steps that it carries."""
+    metadata = job.metadata
+    if ON_FAILURE_KEY in metadata:
+        steps = [msgspec.structs.replace(step, payload=b"") for step in read_steps(metadata[ON_FAILURE_KEY])]
+        metadata = {**metadata, ON_FAILURE_KEY: write_steps(steps)}
+    return msgspec.structs.replace(job, payload=b"", metadata=metadata)
 
 
 def _refuse_once(name: str, job_type: str, options: Options) -> None:

@@ -333,7 +333,7 @@ class Schedules:
             # Under one id, however often it is decided: a store that has the job already stores nothing.
             id, at = (new_id(to_ms(now)), now) if job is None else (job.id, job.created_at)
             job = record(name, found.definition, at, id, None, at)
-            return Decided(ran(found, job.id), (job,))
+            return Decided(ran(found, job.id), (job,), keeps_slots=True)
 
         await self._changed(access, "run", name, decide, by, call_timeout)
         assert job is not None

@@ -13,6 +13,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import SCHEDULES, SchedulesDriver, offers
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import State
+from taskharbor.model.schedule import StoredSchedule
 from taskharbor.ops.explain import MAX_NAMED, PAGE_JOBS, SINCE_EVER
 from taskharbor.ops.overview import Overview, read_overview
 from taskharbor.ops.text import one_line, safe_text
@@ -20,7 +21,8 @@ from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 MAX_CLOCK_SKEW_S = 1.0
 SLOW_REPLY_S = 0.1
-MAX_SCHEDULES = 1_000  # that are looked at
+MAX_SCHEDULES = 10_000  # that are looked at
+PAGE_SCHEDULES = 1_000
 
 
 @dataclass(frozen=True)
@@ -102,22 +104,38 @@ async def schedules(driver: Driver, declared: frozenset[str] | None, app: str, n
     from taskharbor.client.schedule_info import info_of
     from taskharbor.ops.schedule_view import OVERDUE, UNREADABLE, status_of
 
-    found = [info_of(row) for row in (await cast(SchedulesDriver, driver).schedules(limit=MAX_SCHEDULES)).items]
+    rows, has_more = await _first_schedules(cast(SchedulesDriver, driver))
+    found = [info_of(row) for row in rows]
     late = [info.name for info in found if status_of(info, now) == OVERDUE]
     unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
     gone = [info.name for info in found if info.declared and declared is not None and info.name not in declared]
     checks = []
+    first = f"of the first {len(found)}: " if has_more else ""
     if gone:
         text = f"{app} does not declare {_named(gone)} (any more); delete what is obsolete: taskharbor schedule delete"
-        checks.append(Check("schedules", "warning", text))
+        checks.append(Check("schedules", "warning", first + text))
     if late:
-        text = f"overdue: {_named(late)}; no worker fires them: taskharbor schedule list tells why"
+        text = f"{first}overdue: {_named(late)}; no worker fires them: taskharbor schedule list tells why"
         checks.append(Check("schedules", "warning", text))
     if unreadable:
-        checks.append(Check("schedules", "problem", f"this program cannot read {_named(unreadable)}"))
+        checks.append(Check("schedules", "problem", f"{first}this program cannot read {_named(unreadable)}"))
     if found and not checks:
-        checks.append(Check("schedules", "ok", f"{len(found)} schedule{'s' if len(found) != 1 else ''}, none overdue"))
+        text = f"{len(found)} schedule{'s' if len(found) != 1 else ''}, none overdue"
+        if has_more:
+            text = f"more than {len(found)} schedules, none of the first {len(found)} overdue"
+        checks.append(Check("schedules", "ok", text))
     return checks
+
+
+async def _first_schedules(driver: SchedulesDriver) -> tuple[list[StoredSchedule], bool]:
+    """The first rows by name, at most MAX_SCHEDULES, and whether there are more."""
+    rows, cursor = list[StoredSchedule](), None
+    while True:
+        page = await driver.schedules(cursor=cursor, limit=PAGE_SCHEDULES)
+        rows += page.items
+        cursor = page.cursor
+        if cursor is None or len(rows) > MAX_SCHEDULES:
+            return rows[:MAX_SCHEDULES], len(rows) > MAX_SCHEDULES
 
 
 def _named(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from taskharbor.model.safe_repr import shown
 from taskharbor.policy.slots import Timing
-from taskharbor.schedules.rule import Rule, edited
+from taskharbor.schedules.rule import Rule, check_stored_rule, edited
 
 VERSION = 1
 MAX_CALLS_KEPT = 8
@@ -65,7 +65,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     paused: bool = False
     last_at: datetime | None = None  # the newest slot that got a job
     last_id: str = ""  # that job
-    running: tuple[str, ...] = ()  # jobs that may not have ended, those of slots and those that people asked for
+    running: tuple[str, ...] = ()  # jobs of slots that may not have ended
+    asked: tuple[str, ...] = ()  # jobs that people asked for, and that may not have ended
     catch_up_to: datetime | None = None  # slots up to here are being caught up: none of them is skipped for another
     fired: int = 0
     missed: int = 0
@@ -115,6 +116,13 @@ _fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _KNOWN = frozenset(Body.__struct_fields__)
 
 
+def cannot_follow(error: Exception) -> str:
+    """Why a schedule is refused. The text of an unexpected error is left out: it may quote arguments."""
+    if isinstance(error, ValueError | OverflowError):  # a zone that this machine does not know, for one
+        return str(error)
+    return f"this program cannot follow it ({type(error).__name__}); delete it, or declare it anew"
+
+
 def write_definition(definition: Definition) -> msgspec.Raw:
     """A definition as a body holds it: equal ones are equal bytes."""
     return msgspec.Raw(_ordered.encode(definition))
@@ -141,9 +149,19 @@ def read_body(data: bytes) -> Schedule:
         body = _body.decode(data)
         definition = _definition.decode(body.definition)
         rule = edited(definition.rule, body.edit)
+        check_stored_rule(definition.rule)
+        check_stored_rule(rule)
+        _check_moments(body)
         unknown = {name: bytes(value) for name, value in _fields.decode(data).items() if name not in _KNOWN}
     except UnreadableBody:
         raise
     except (ValueError, TypeError, RecursionError, MemoryError) as error:  # msgspec's errors are ValueErrors
         raise UnreadableBody(f"it is damaged ({type(error).__name__}); delete it, or let its code declare it") from None
     return Schedule(body=body, definition=definition, rule=rule, unknown=unknown)
+
+
+def _check_moments(body: Body) -> None:
+    """ValueError for a moment without a time zone: it cannot be compared with the others."""
+    for moment in (body.reached, body.anchor, body.last_at, body.catch_up_to):
+        if moment is not None and moment.tzinfo is None:
+            raise ValueError("expected moments with a time zone")

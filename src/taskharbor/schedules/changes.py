@@ -20,7 +20,7 @@ from taskharbor.schedules.body import (
     Schedule,
     write_definition,
 )
-from taskharbor.schedules.plan import new_revision, watched
+from taskharbor.schedules.plan import MAX_WATCHED_JOBS, new_revision
 from taskharbor.schedules.rule import CatchUp, Rule, RuleOptions, checked_edit, edited
 from taskharbor.schedules.sequence import MAX_COUNTED_SLOTS, passed_of
 
@@ -95,7 +95,7 @@ def resumed(schedule: Schedule, now: datetime) -> Schedule:
 
 def ran(schedule: Schedule, job_id: str) -> Schedule:
     """The schedule after a person asked for a job. While that one runs, `overlap="skip"` skips slots, too."""
-    return schedule.with_state(running=watched(schedule.body.running, [job_id]))
+    return schedule.with_state(asked=(*schedule.body.asked, job_id)[-MAX_WATCHED_JOBS:])
 
 
 def called(schedule: Schedule, call: str) -> Schedule:
@@ -129,5 +129,8 @@ def _with_rule(before: Schedule, after: Schedule, rule: Rule, now: datetime) -> 
 
 def _begun_anew(before: Schedule, after: Schedule, now: datetime) -> Schedule:
     """A version whose slots begin behind `now`; those that were due are missed. A sequence never goes back."""
-    missed = passed_of(before, now, MAX_COUNTED_SLOTS).slots
+    try:
+        missed = passed_of(before, now, MAX_COUNTED_SLOTS).slots
+    except (ValueError, TypeError, OverflowError):
+        missed = 0  # this machine cannot follow the old rule, and must still be able to replace it
     return after.with_state(reached=max(now, before.body.reached), missed=before.body.missed + missed, catch_up_to=None)

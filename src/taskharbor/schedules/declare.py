@@ -18,7 +18,7 @@ from taskharbor.drivers.features import SchedulesDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.events import Observers, ScheduleChanged, ScheduleEditDropped, ScheduleRefused
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule
-from taskharbor.schedules.body import NewerBody, Schedule, UnreadableBody, read_body
+from taskharbor.schedules.body import NewerBody, Schedule, UnreadableBody, cannot_follow, read_body
 from taskharbor.schedules.changes import Declaration, created, redeclared
 from taskharbor.schedules.plan import stored
 from taskharbor.schedules.sequence import next_of
@@ -71,8 +71,8 @@ async def _declare_some(
     for each in some:
         try:
             change = declared_change(each, rows.get(each.name), now)
-        except (ValueError, OverflowError) as error:  # of a later version, or an edit that this machine cannot follow
-            observers.emit(ScheduleRefused(worker, each.name, each.definition.queue, str(error)))
+        except Exception as error:  # of a later version, or an edit that this machine cannot follow
+            observers.emit(ScheduleRefused(worker, each.name, each.definition.queue, cannot_follow(error)))
             continue
         if change is not None:
             changes.append(change)

@@ -29,13 +29,13 @@ from taskharbor.model.events import (
     ScheduleSkipped,
 )
 from taskharbor.model.schedule import StoredSchedule
-from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
+from taskharbor.schedules.body import Schedule, UnreadableBody, cannot_follow, read_body
 from taskharbor.schedules.changes import Declaration
 from taskharbor.schedules.overlap import still_running
 from taskharbor.schedules.plan import FiringPlan, looks_at, plan
 
 PAGE_ROWS = 100
-PASSED_FOR_S = 60.0  # until rows that this program may not fire are looked at again
+PASSED_FOR_S = 60.0  # until rows that this program may not fire, or that others moved, are looked at again
 INSPECTED_AT_ONCE = 20
 MAX_CALL_JOBS = 1_000  # of one call that changes several rows
 MAX_REFUSED_KEPT = 10_000
@@ -81,6 +81,7 @@ class ScheduleRunner:
         self._unsure: list[FiringPlan] = []  # changes whose reply was lost
         self._passed: str | None = None  # the cursor behind the rows at the head that are not for this program
         self._passed_until = 0.0
+        self._moved_to: frozenset[str] = frozenset()  # queues where rows that this code declares were seen
         self._refused: dict[str, str] = {}  # the revision that this program cannot fire, by name
 
     async def look(self) -> Look:
@@ -88,9 +89,10 @@ class ScheduleRunner:
         await self._look_up_unsure()
         now, fired = self._clock.now(), 0
         moments = list[datetime]()
-        queues = self._queues()
         if self._clock.monotonic() >= self._passed_until:
+            self._moved_to = await self._queues_of_declared()
             self._passed, self._passed_until = None, self._clock.monotonic() + PASSED_FOR_S
+        queues = self._queues()
         cursor, at_head = self._passed, True
         while True:
             page = await self._driver.due_schedules(queues, now, cursor=cursor, limit=PAGE_ROWS)
@@ -116,7 +118,15 @@ class ScheduleRunner:
 
     def _queues(self) -> list[str]:
         others = {each.definition.queue for each in self._declared.values()}
-        return sorted(self._served | others)
+        return sorted(self._served | others | self._moved_to)
+
+    async def _queues_of_declared(self) -> frozenset[str]:
+        """The queues of the rows that this code declares: another version of the code may have moved them."""
+        names, found = sorted(self._declared), set[str]()
+        for start in range(0, len(names), PAGE_ROWS):
+            page = await self._driver.schedules(names=names[start : start + PAGE_ROWS], limit=PAGE_ROWS)
+            found.update(row.queue for row in page.items)
+        return frozenset(found)
 
     def _read(self, row: StoredSchedule) -> Due | None:
         """A due row, if this program may fire it and can read it."""
@@ -155,16 +165,21 @@ class ScheduleRunner:
     async def _plans(self, due: Sequence[Due], now: datetime) -> list[FiringPlan]:
         found = list[FiringPlan]()
         for start in range(0, len(due), INSPECTED_AT_ONCE):
-            some = due[start : start + INSPECTED_AT_ONCE]
-            looks = [still_running(self._driver, looks_at(each.schedule), now) for each in some]
+            some = list[tuple[Due, tuple[str, ...]]]()
+            for each in due[start : start + INSPECTED_AT_ONCE]:
+                try:
+                    some.append((each, looks_at(each.schedule)))
+                except Exception as error:  # one row never keeps the others from being served
+                    self._refuse(each.row, cannot_follow(error))
+            looks = [still_running(self._driver, ids, now) for _, ids in some]
             answers = await asyncio.gather(*looks, return_exceptions=True)
-            for each, running in zip(some, answers, strict=True):
+            for (each, _), running in zip(some, answers, strict=True):
                 if isinstance(running, BaseException):
                     raise running
                 try:
                     found.append(plan(each.row, each.schedule, now, running=running))
-                except (ValueError, OverflowError) as error:  # a zone that this machine does not know, for one
-                    self._refuse(each.row, str(error))
+                except Exception as error:
+                    self._refuse(each.row, cannot_follow(error))
         return found
 
     async def _make(self, plans: Sequence[FiringPlan], now: datetime) -> list[FiringPlan]:

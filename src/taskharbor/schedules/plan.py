@@ -32,7 +32,7 @@ MAX_STEP_BYTES = 4 * 1024 * 1024
 
 
 MAX_WATCHED_JOBS = 20
-"""How many jobs of a schedule are watched for their end: the newest, if more of them were caught up together."""
+"""How many jobs of slots are watched for their end, and how many of those that people asked for."""
 
 
 class FiringPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,17 +59,24 @@ def new_revision() -> str:
 
 
 def watched(running: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """The jobs to watch after new ones were made."""
-    return (*running, *new)[-MAX_WATCHED_JOBS:]
+    """The jobs of slots to watch after new ones were made: of too many the oldest, which others wait behind, and the
+    newest, which end last."""
+    both, half = (*running, *new), MAX_WATCHED_JOBS // 2
+    return both if len(both) <= MAX_WATCHED_JOBS else both[:half] + both[-half:]
 
 
 def stored(name: str, schedule: Schedule) -> StoredSchedule:
     """A row for this version of a schedule: due at the first slot that is not decided."""
+    return stored_until(name, schedule, next_of(schedule))
+
+
+def stored_until(name: str, schedule: Schedule, next_at: datetime | None) -> StoredSchedule:
+    """A row for this version of a schedule, which is due at a moment that the caller knows."""
     return StoredSchedule(
         name=name,
         queue=schedule.definition.queue,
         revision=new_revision(),
-        next_at=next_of(schedule),
+        next_at=next_at,
         body=write_body(schedule),
     )
 
@@ -79,7 +86,7 @@ def looks_at(schedule: Schedule) -> tuple[str, ...]:
     body = schedule.body
     if schedule.rule.overlap is not Overlap.SKIP or (body.catch_up_to is not None and body.reached < body.catch_up_to):
         return ()
-    return body.running
+    return body.running + body.asked
 
 
 def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, running: Sequence[str]) -> FiringPlan:
@@ -89,7 +96,7 @@ def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, running: Seq
     jobs = tuple(slot_record(row.name, schedule.definition, schedule.rule, slot, now) for slot in fired)
     skipped, missed = len(wanted) - len(fired), count - len(wanted)
     body = schedule.body
-    before = running if looks_at(schedule) else body.running
+    left = set(running if looks_at(schedule) else body.running + body.asked)
     catching_up = schedule.rule.catch_up is CatchUp.ALL and behind and bool(fired)
     after = schedule.with_state(
         reached=reached,
@@ -98,7 +105,8 @@ def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, running: Seq
         skipped=body.skipped + skipped,
         last_at=fired[-1] if fired else body.last_at,
         last_id=jobs[-1].id if jobs else body.last_id,
-        running=watched(before, [job.id for job in jobs]),
+        running=watched([id for id in body.running if id in left], [job.id for job in jobs]),
+        asked=tuple(id for id in body.asked if id in left),
         catch_up_to=(body.catch_up_to or now) if catching_up else None,
     )
     to = stored(row.name, after)

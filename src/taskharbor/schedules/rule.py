@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from taskharbor.model.times import Duration, duration
-from taskharbor.policy.slots import Timing, anchored, new_timing
+from taskharbor.policy.slots import SHORTEST_EVERY, Timing, anchored, new_timing
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -92,6 +92,22 @@ def edited(rule: Rule, edit: Mapping[str, Any]) -> Rule:
     changes = {name: getattr(known, name) for name in RuleEdit.__struct_fields__ if getattr(known, name) is not UNSET}
     changed: Rule = msgspec.structs.replace(rule, **changes)
     return changed
+
+
+def check_stored_rule(rule: Rule) -> None:
+    """ValueError for a rule that no version of this program has stored.
+
+    A zone that this machine does not know, and a cron expression that this version cannot read, are left to those who
+    compute slots: another machine or version may follow them.
+    """
+    if (rule.cron is None) == (rule.every is None):
+        raise ValueError("expected either cron or every")
+    if rule.every is not None and rule.every < SHORTEST_EVERY:
+        raise ValueError("every: expected at least 1 second")
+    if rule.jitter < timedelta(0):
+        raise ValueError("jitter: expected 0 or more")
+    if any(limit is not None and limit.tzinfo is None for limit in (rule.start_at, rule.end_at)):
+        raise ValueError("start_at, end_at: expected a time zone")
 
 
 def checked_edit(rule: Rule, given: RuleOptions) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def show(target: Target, name: str) -> None:
 
     async def read(client: Client) -> tuple[ScheduleInfo, list[datetime]]:
         info = await client.schedules.aget(name)
-        return info, [] if info.problem else await client.schedules.apreview(name, 5)
+        return info, [] if info.problem else await _upcoming(client, name, 5)
 
     (info, upcoming), now = _read(target, read)
     facts = {**facts_of(info, now, _declared(target), target.app or ""), "upcoming": upcoming}
@@ -179,16 +179,19 @@ def preview(target: Target, name: str, count: int) -> None:
 
     JSON: {"name", "tz", "slots": ["2030-01-31T01:30:00Z", …]}
     """
-    from zoneinfo import ZoneInfo
+    from taskharbor.policy.wall_clock import zone_of
 
     async def read(client: Client) -> tuple[ScheduleInfo, list[datetime]]:
-        return await client.schedules.aget(name), await client.schedules.apreview(name, count)
+        return await client.schedules.aget(name), await _upcoming(client, name, count)
 
     (info, slots), now = _read(target, read)
     if target.json:
         write_json({"name": info.name, "tz": info.tz, "slots": slots})
         return
-    zone = ZoneInfo(info.tz)
+    try:
+        zone = zone_of(info.tz)
+    except ValueError as error:
+        raise _cannot_follow(name, error) from error
     columns = (Column("slot", whole=True), Column(info.tz, whole=True), Column("from now", times=True))
     rows = [[format_moment(slot), f"{slot.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}", relative(slot, now)]
             for slot in slots]  # fmt: skip
@@ -360,6 +363,18 @@ def _read(target: Target, read: Callable[[Client], Awaitable[Any]]) -> tuple[Any
         return await read(client), now
 
     return call_store(target, call)
+
+
+async def _upcoming(client: Client, name: str, count: int) -> list[datetime]:
+    """The next slots of a schedule; a usage error if this machine does not know its zone, for one."""
+    try:
+        return await client.schedules.apreview(name, count)
+    except (ValueError, OverflowError) as error:
+        raise _cannot_follow(name, error) from error
+
+
+def _cannot_follow(name: str, error: Exception) -> Exception:
+    return usage_error(f"the schedule {one_line(name)}: {error}")
 
 
 def _change(
