@@ -76,6 +76,17 @@ def test_a_queue_that_no_worker_serves_is_warned_of_in_the_block_too(
     assert "the queue 'nowhere' got a job, but no task declares it" in caplog.text
 
 
+def test_schedules_are_stored_and_fired_in_the_block(shop: Shop, manual_clock: ManualClock) -> None:
+    shop.harbor.schedule("hourly", shop.mail.s("hourly"), every=3600)
+    for _ in range(2):
+        with isolated(shop.harbor, clock=manual_clock):
+            assert drain(shop.harbor) == 0
+            manual_clock.advance(3600)
+            assert drain(shop.harbor) == 1
+            assert [each.name for each in shop.harbor.schedules.list()] == ["hourly"]
+    assert shop.seen == ["hourly", "hourly"]
+
+
 def test_a_second_block_is_empty_again(shop: Shop) -> None:
     for _ in range(2):
         with isolated(shop.harbor):
