@@ -204,6 +204,7 @@ class DashboardApp:
         async def act(request: Request) -> Response:
             room = await self._room(request)
             try:
+                route.check(room.access)
                 deed = Deed(room, self._harbor, request.path_params, await _form(request), self._redact)
                 return self._did(request, await route.do(deed))
             except (TaskHarborError, OSError) as error:
@@ -364,7 +365,7 @@ def _prefix(request: Request) -> str:
 
 
 async def _form(request: Request) -> list[tuple[str, str]]:
-    data = b""
+    data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > MAX_FORM_BYTES:

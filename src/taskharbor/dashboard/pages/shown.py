@@ -11,12 +11,24 @@ from taskharbor.drivers.dsn import span
 from taskharbor.model.errors import TaskHarborError
 
 
+MAX_QUOTED_CHARS = 40  # of input, in an error
+
+
 class BadQuery(TaskHarborError):
     """The address of a page asks for something that makes no sense."""
 
 
 class PageMissing(TaskHarborError):
     """There is no such page on this store."""
+
+
+def quoted(text: str) -> str:
+    """Input in an error: its beginning, however long it is.
+
+    >>> quoted("zombie"), len(quoted("z" * 5000))
+    ("'zombie'", 43)
+    """
+    return repr(text) if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]!r}…"
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,7 @@ class Asked:
         """A value out of some."""
         value = self.text(name) or default
         if value not in allowed:
-            raise BadQuery(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")
+            raise BadQuery(f"{name}: expected one of {', '.join(allowed)}, got {quoted(value)}")
         return value
 
     def whole(self, name: str, default: int, most: int) -> int:
