@@ -1,14 +1,19 @@
-"""What is refused, and how early: strangers before their form is read, input that is too long before it costs anything."""
+"""What is refused, and how early: strangers before their form is read, long input before it costs anything."""
 
 from typing import Any
 
 import pytest
 
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.ops.text import MAX_SAFE_CHARS, safe_text
-from tests.dashboard.site import OWN, Site, visit
-from tests.dashboard.test_access import ACT_TABLE
+from tests.dashboard.site import JSON, OWN, Site, visit
+from tests.dashboard.test_access import ACT_TABLE, PAGE_TABLE, UNTIL
 
 LONG = "a" * 200_000
+
+
+class HiddenPlace(MemoryDriver):
+    """A store whose place is this name."""
 
 
 def test_a_long_error_is_cut_before_it_is_searched():
@@ -18,8 +23,8 @@ def test_a_long_error_is_cut_before_it_is_searched():
 
 def test_an_address_at_the_cut_shows_no_password():
     for shift in range(60):
-        text = "b" * (MAX_SAFE_CHARS - shift) + " postgresql://ada:hunter2hunter2@db.example/jobs"
-        assert "hunter" not in safe_text(text)
+        text = "b" * (MAX_SAFE_CHARS - shift) + " https://424242424242@db.example/jobs"
+        assert "4242" not in safe_text(text)
 
 
 def test_a_scheme_has_a_bounded_length_and_addresses_stay_redacted():
@@ -48,7 +53,7 @@ def test_who_may_not_act_is_refused_before_the_form_is_read(path: str):
 
 
 @pytest.mark.parametrize(
-    "path, fields",
+    ("path", "fields"),
     [
         ("/jobs/act", {"id": "x", "action": LONG}),
         ("/operations", {"action": LONG}),
@@ -61,5 +66,67 @@ def test_an_error_quotes_little_of_the_input(path: str, fields: dict[str, str]):
         assert reply.status_code == 400
         assert "a" * 40 in reply.text
         assert "a" * 41 not in reply.text
+
+    visit(act)
+
+
+@pytest.mark.parametrize("access", ["none", None])
+def test_a_stranger_does_not_learn_where_the_store_is(access: str | None):
+    options: dict[str, Any] = {"access": None} if access is None else {"level": "none"}
+
+    async def look(site: Site) -> None:
+        names = {**vars(site.scene), "operation": "x"}
+        paths = [
+            path.format(**names) for path in (*PAGE_TABLE.values(), "/nothing", "/login", "/events", "/robots.txt")
+        ]
+        for path in paths:
+            for headers in ({}, JSON):
+                reply = await site.send("GET", path, headers=headers)
+                assert "HiddenPlace" not in reply.text, path
+        for address, fields, _ in ACT_TABLE.values():
+            reply = await site.post(address.format(**names), **fields)
+            assert "HiddenPlace" not in reply.text, address
+
+    visit(look, driver=HiddenPlace(), **options)
+
+
+def test_who_may_look_sees_where_the_store_is():
+    async def look(site: Site) -> None:
+        assert "HiddenPlace" in (await site.get("/queues")).text
+
+    visit(look, driver=HiddenPlace(), level="view", played=False)
+
+
+@pytest.mark.parametrize("number", ["0000000000501", "0" * 9 + "5", "0" * 5_000 + "5", "9" * 5_000, "501", "0"])
+def test_a_number_is_checked_as_it_is_used(number: str):
+    async def look(site: Site) -> None:
+        for path in ("/jobs", "/dead", "/flows", "/operations"):
+            reply = await site.send("GET", f"{path}?limit={number}", headers=JSON)
+            assert (path, reply.status_code) == (path, 400)
+        begin = {"action": "requeue", "state": "dlq", "until": UNTIL, "canary": "5"}
+        assert (await site.post("/operations", **{**begin, "canary": number})).status_code == 400
+        if number != "0":
+            assert (await site.post("/operations", **begin, max_failures=number)).status_code == 400
+
+    visit(look)
+
+
+def test_max_failures_may_be_zero_and_has_an_upper_limit():
+    async def act(site: Site) -> None:
+        begin = {"action": "requeue", "state": "dlq", "until": UNTIL, "canary": "5"}
+        for number, status in (("0", 200), ("100", 200), ("101", 400), ("0000101", 400), ("-1", 400), ("²", 400)):
+            reply = await site.post("/operations", **begin, max_failures=number)
+            assert (number, reply.status_code) == (number, status)
+
+    visit(act)
+
+
+@pytest.mark.parametrize("name", ["priority", "max_attempts"])
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 4_000, "9" * 5_000])
+def test_an_absurd_number_in_an_edit_is_a_clear_refusal(name: str, number: str):
+    async def act(site: Site) -> None:
+        fields = {"priority": "1", "deliveries": "0", "edits": "0", name: number}
+        reply = await site.post(f"/jobs/{site.scene.ready}/edit", **fields)
+        assert (reply.status_code, len(reply.text) < 300) == (400, True)
 
     visit(act)

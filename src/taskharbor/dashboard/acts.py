@@ -218,10 +218,7 @@ def _options(asked: Asked) -> dict[str, Any]:
     options: dict[str, Any] = {"reset_attempts": asked.text("keep_attempts") is None}
     if asked.text("canary") is not None:
         options["canary"] = asked.whole("canary", 1, 100)
-        failures = asked.text("max_failures") or "0"
-        if not failures.isascii() or not failures.isdigit() or int(failures[:4]) > 100:
-            raise BadQuery("max_failures: expected a whole number from 0 to 100")
-        options["max_failures"] = int(failures)
+        options["max_failures"] = asked.whole("max_failures", 0, 100, least=0)
     spread = asked.text("spread")
     if spread is not None:
         try:

@@ -188,7 +188,7 @@ class DashboardApp:
             "read_only": self._read_only,
             "may_log_out": self._sessions is not None,
             "has_schedules": has_schedules(self._harbor),
-            "place": place_of(self._harbor),
+            "place": place_of(self._harbor) if access.allows(Permission.VIEW) else "",
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "problem": "",
             "stale": "",

@@ -10,8 +10,8 @@ from typing import Any
 from taskharbor.drivers.dsn import span
 from taskharbor.model.errors import TaskHarborError
 
-
 MAX_QUOTED_CHARS = 40  # of input, in an error
+MAX_DIGITS = 9  # of a number in an address
 
 
 class BadQuery(TaskHarborError):
@@ -50,14 +50,15 @@ class Asked:
             raise BadQuery(f"{name}: expected one of {', '.join(allowed)}, got {quoted(value)}")
         return value
 
-    def whole(self, name: str, default: int, most: int) -> int:
-        """A number from 1."""
+    def whole(self, name: str, default: int, most: int, least: int = 1) -> int:
+        """A whole number in its limits."""
         value = self.text(name)
         if value is None:
             return default
-        if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= most:
-            raise BadQuery(f"{name}: expected a whole number from 1 to {most}")
-        return int(value)
+        found = int(value) if len(value) <= MAX_DIGITS and value.isascii() and value.isdigit() else None
+        if found is None or not least <= found <= most:
+            raise BadQuery(f"{name}: expected a whole number from {least} to {most}")
+        return found
 
     def moment(self, name: str, now: datetime) -> datetime | None:
         """A moment, or a duration, which means that long ago."""
