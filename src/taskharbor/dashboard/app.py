@@ -150,7 +150,7 @@ class DashboardApp:
         return show
 
     async def _shown(self, request: Request, room: OperatorRoom, route: PageRoute, asked: Asked) -> Response:
-        address = f"{asked.json} {request.url.path}?{request.url.query}"
+        address = Recall.key(request.url.path, asked)
         clock = self._harbor.clock
 
         async def read(sight: Sight) -> Remembered:
@@ -159,7 +159,8 @@ class DashboardApp:
         stale = problem = ""
         try:
             found = await room.look(read, route.timeout)
-            self._recall.keep(address, found)
+            if not asked.json:
+                self._recall.keep(address, found)
         except (DriverError, OSError) as error:
             before = self._recall.find(address)
             if not _is_outage(error) or before is None or asked.json:

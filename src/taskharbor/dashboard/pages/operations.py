@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from taskharbor.dashboard.pages.jobs import filter_arguments, given_filter
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.ops import json_output
 from taskharbor.ops.audit_page import outcome_of, read_audit, what_of
@@ -78,7 +79,8 @@ async def new_operation(sight: Sight, asked: Asked) -> Shown:
         "sample": [json_output.dead(info) for info in preview.sample],
         "notes": preview.notes,
     }
-    view = {"action": action, "given": given, "preview": preview, "jobs": jobs}
+    kept = replace(preview, sample=list(map(without_content, preview.sample)))
+    view = {"action": action, "given": given, "preview": kept, "jobs": jobs}
     return Shown("new_operation.html", f"{action.capitalize()} jobs", data, view)
 
 

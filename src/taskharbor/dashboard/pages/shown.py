@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from taskharbor.drivers.dsn import span
 from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.job import JobInfo
 
 MAX_QUOTED_CHARS = 40  # of input, in an error
+QUERY_NAMES = (
+    "state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until",
+    "action", "by", "cursor", "limit", "q", "span", "status",
+)  # fmt: skip
 MAX_DIGITS = 9  # of a number in an address
 
 
@@ -40,7 +47,7 @@ class Asked:
     json: bool = False
 
     def text(self, name: str) -> str | None:
-        """A value of the address; None if it is not given or empty."""
+        """A value of the address; None if it is not given or empty. Pages ask only for QUERY_NAMES."""
         return self.query.get(name, "").strip() or None
 
     def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
@@ -77,6 +84,13 @@ class Shown:
     topics: tuple[str, ...] = ()  # what makes it read again
     job: str | None = None  # the job that it shows whole
     redirect: str | None = None  # another page of the dashboard, in place of this one
+
+
+def without_content(info: JobInfo) -> JobInfo:
+    """A job without its payload and result, for what may be kept."""
+    job = info.job
+    light = msgspec.structs.replace(job, payload=b"", result=None if job.result is None else b"")
+    return msgspec.structs.replace(info, job=light)
 
 
 def moment_of(text: str, name: str, now: datetime) -> datetime:
