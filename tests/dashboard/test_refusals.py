@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from taskharbor.dashboard.sessions import Sessions
 from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.ops.access import Access
 from taskharbor.ops.text import MAX_SAFE_CHARS, safe_text
 from tests.dashboard.site import JSON, OWN, Site, visit
 from tests.dashboard.test_access import ACT_TABLE, PAGE_TABLE, UNTIL
@@ -130,3 +132,54 @@ def test_an_absurd_number_in_an_edit_is_a_clear_refusal(name: str, number: str):
         assert (reply.status_code, len(reply.text) < 300) == (400, True)
 
     visit(act)
+
+
+@pytest.mark.parametrize("query", ["action=delete&queue=mail", "action=delete&type=t", "action=requeue&state=ready"])
+def test_a_preview_that_makes_no_sense_is_a_clear_refusal(query: str):
+    async def look(site: Site) -> None:
+        reply = await site.send("GET", f"/operations/new?{query}", headers=JSON)
+        assert reply.status_code == 400, reply.text
+        assert "expected" in reply.json()["error"] or "state" in reply.json()["error"]
+        assert (await site.get(f"/operations/new?{query}")).status_code == 400
+
+    visit(look)
+
+
+def test_deleting_all_that_match_is_offered_with_a_state_only():
+    async def look(site: Site) -> None:
+        assert "action=delete" not in (await site.get("/jobs?queue=mail")).text
+        page = (await site.get("/jobs?queue=mail&state=dlq")).text
+        assert "action=delete" in page
+
+    visit(look)
+
+
+BROWSER = {name: value for name, value in OWN.items() if name != "x-taskharbor"}
+
+
+@pytest.mark.parametrize("body", [b"token=" + b"x" * 2_200_000, b"token=" + b"x" * 10_000, b"\xff\xfe", b"&" * 3_000])
+def test_a_login_that_is_no_small_form_is_a_clear_refusal(body: bytes):
+    sessions = Sessions(lambda: 0.0, Access.admin("token"), token="t" * 32)
+
+    async def come(site: Site) -> None:
+        reply = await site.send("POST", "/login", content=body, headers=BROWSER)
+        assert (reply.status_code, "set-cookie" in reply.headers) == (400, False)
+
+    visit(come, access=None, sessions=sessions, played=False)
+
+
+def test_a_token_is_no_link_and_a_link_is_no_token():
+    token = "t" * 32
+    sessions = Sessions(lambda: 0.0, Access.admin("token"), token=token)
+
+    async def come(site: Site) -> None:
+        reply = await site.get(f"/login?key={token}")
+        assert (reply.status_code, "set-cookie" in reply.headers) == (403, False)
+        key = sessions.new_link()
+        reply = await site.send("POST", "/login", data={"token": key}, headers=BROWSER)
+        assert (reply.status_code, "set-cookie" in reply.headers) == (403, False)
+        assert "set-cookie" not in (await site.send("HEAD", f"/login?key={key}")).headers
+        assert "set-cookie" in (await site.get(f"/login?key={key}")).headers
+        assert "set-cookie" in (await site.send("POST", "/login", data={"token": token}, headers=BROWSER)).headers
+
+    visit(come, access=None, sessions=sessions, played=False)

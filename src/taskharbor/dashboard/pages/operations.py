@@ -67,7 +67,12 @@ async def new_operation(sight: Sight, asked: Asked) -> Shown:
     action = asked.one_of("action", ACTIONS, "requeue")
     given = given_filter(asked)
     jobs = sight.client.jobs(**checked_filter(asked, sight))
-    preview = await read_preview(sight.driver, sight.now, sight.actions, jobs, action)
+    try:
+        preview = await read_preview(sight.driver, sight.now, sight.actions, jobs, action)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, TaskHarborError):
+            raise
+        raise BadQuery(str(error)) from error
     if "until" not in given:
         given = {**given, "until": preview.found.cut.isoformat()}
     data = {
