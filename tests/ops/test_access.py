@@ -28,10 +28,12 @@ LEVELS = {
     "admin": Access.admin("ada"),
     "amend only": Access(name="ada", actions={"view", "amend"}),
     "requeue only": Access(name="ada", actions={"view", "requeue"}),
+    "cancel only": Access(name="ada", actions={"view", "cancel"}),
 }
 OPERATORS = ("operate", "operate and reveal", "admin")
 REQUEUERS = ("requeue only", *OPERATORS)
-VIEWERS = ("view", "view and reveal", "amend only", *REQUEUERS)
+CANCELLERS = ("cancel only", *OPERATORS)
+VIEWERS = ("view", "view and reveal", "amend only", "cancel only", *REQUEUERS)
 REVEALERS = ("view and reveal", "operate and reveal", "admin")
 
 Call = Callable[[Any, Any], Awaitable[Any]]  # of the actions and a client
@@ -39,7 +41,8 @@ Call = Callable[[Any, Any], Awaitable[Any]]  # of the actions and a client
 TABLE: dict[str, tuple[Call, tuple[str, ...]]] = {
     "requeue": (lambda do, client: do.requeue(["dead"]), REQUEUERS),
     "retry": (lambda do, client: do.retry(["dead"]), REQUEUERS),
-    "cancel": (lambda do, client: do.cancel(["waiting"]), OPERATORS),
+    "cancel": (lambda do, client: do.cancel(["waiting"]), CANCELLERS),
+    "cancel a slice": (lambda do, client: do.cancel(["waiting", "running.000000"]), OPERATORS),
     "delete": (lambda do, client: do.delete(["dead"]), ("admin",)),
     "amend": (
         lambda do, client: do.amend(Amend(id="dead", deliveries=1, edits=0, priority=3)),
@@ -50,7 +53,7 @@ TABLE: dict[str, tuple[Call, tuple[str, ...]]] = {
         OPERATORS,
     ),
     "begin requeue": (lambda do, client: do.begin(client.dead(), "requeue"), REQUEUERS),
-    "begin cancel": (lambda do, client: do.begin(client.jobs(), "cancel"), OPERATORS),
+    "begin cancel": (lambda do, client: do.begin(client.jobs(), "cancel"), CANCELLERS),
     "begin delete": (lambda do, client: do.begin(client.dead(), "delete"), ("admin",)),
     "dry run": (lambda do, client: do.dry_run(client.dead(), "delete"), VIEWERS),
     "stop": (lambda do, client: do.stop("running"), OPERATORS),
@@ -68,7 +71,8 @@ TABLE: dict[str, tuple[Call, tuple[str, ...]]] = {
     "resume schedule": (lambda do, client: do.resume_schedule("nightly"), OPERATORS),
     "run schedule": (lambda do, client: do.run_schedule("nightly"), OPERATORS),
     "delete schedule": (lambda do, client: do.delete_schedule("nightly"), ("admin",)),
-    "cancel flow": (lambda do, client: do.cancel_flow("flow"), OPERATORS),
+    "cancel flow": (lambda do, client: do.cancel_flow("flow"), CANCELLERS),
+    "cancel the flow of an operation": (lambda do, client: do.cancel_flow("running"), OPERATORS),
     "requeue flow": (lambda do, client: do.requeue_flow("flow"), REQUEUERS),
     "reveal": (lambda do, client: do.reveal(["dead"]), REVEALERS),
 }

@@ -1,6 +1,6 @@
 """What a person does on a page: each is one action of the operator's room, and one sentence about its outcome.
 
-Nothing is decided here. `Actions` checks the permission and writes the audit.
+Nothing is decided here. `Actions` checks the permission and writes the audit; the route asks before the form is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from taskharbor.client.operation import Operation
 from taskharbor.dashboard.pages.operations import ACTIONS, checked_filter
-from taskharbor.dashboard.pages.shown import Asked, BadQuery
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, quoted
 from taskharbor.drivers.dsn import span
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import DriverError, TaskHarborError
@@ -97,7 +97,7 @@ async def act_on_jobs(deed: Deed) -> Done:
         "delete": (actions.delete, "deleted"),
     }
     if action not in verbs:
-        raise BadQuery(f"action: expected one of {', '.join(verbs)}, got {action!r}")
+        raise BadQuery(f"action: expected one of {', '.join(verbs)}, got {quoted(action)}")
     verb, past = verbs[action]
     return _told_all(await verb(ids), past)
 
@@ -136,7 +136,7 @@ async def begin_operation(deed: Deed) -> Done:
     """Begin an operation on exactly what a preview showed: the filter with its cut."""
     action = deed.field("action")
     if action not in ACTIONS:
-        raise BadQuery(f"action: expected one of {', '.join(ACTIONS)}, got {action!r}")
+        raise BadQuery(f"action: expected one of {', '.join(ACTIONS)}, got {quoted(action)}")
     asked = Asked(dict(deed.form))
     if asked.text("until") is None:
         raise BadQuery("until: expected the moment of the preview; go back to it")
@@ -218,10 +218,7 @@ def _options(asked: Asked) -> dict[str, Any]:
     options: dict[str, Any] = {"reset_attempts": asked.text("keep_attempts") is None}
     if asked.text("canary") is not None:
         options["canary"] = asked.whole("canary", 1, 100)
-        failures = asked.text("max_failures") or "0"
-        if not failures.isascii() or not failures.isdigit() or int(failures[:4]) > 100:
-            raise BadQuery("max_failures: expected a whole number from 0 to 100")
-        options["max_failures"] = int(failures)
+        options["max_failures"] = asked.whole("max_failures", 0, 100, least=0)
     spread = asked.text("spread")
     if spread is not None:
         try:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 AccessFunction = Callable[[Request], Access | Awaitable[Access]]
 MAX_FORM_BYTES = 2 * 1024 * 1024
+MAX_LOGIN_BYTES = 4 * 1024
 MAX_FORM_FIELDS = 2_000
 
 _log = logging.getLogger("taskharbor.dashboard")
@@ -150,7 +151,7 @@ class DashboardApp:
         return show
 
     async def _shown(self, request: Request, room: OperatorRoom, route: PageRoute, asked: Asked) -> Response:
-        address = f"{asked.json} {request.url.path}?{request.url.query}"
+        address = Recall.key(request.url.path, asked)
         clock = self._harbor.clock
 
         async def read(sight: Sight) -> Remembered:
@@ -159,7 +160,8 @@ class DashboardApp:
         stale = problem = ""
         try:
             found = await room.look(read, route.timeout)
-            self._recall.keep(address, found)
+            if not asked.json:
+                self._recall.keep(address, found)
         except (DriverError, OSError) as error:
             before = self._recall.find(address)
             if not _is_outage(error) or before is None or asked.json:
@@ -188,7 +190,7 @@ class DashboardApp:
             "read_only": self._read_only,
             "may_log_out": self._sessions is not None,
             "has_schedules": has_schedules(self._harbor),
-            "place": place_of(self._harbor),
+            "place": place_of(self._harbor) if access.allows(Permission.VIEW) else "",
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "problem": "",
             "stale": "",
@@ -204,6 +206,7 @@ class DashboardApp:
         async def act(request: Request) -> Response:
             room = await self._room(request)
             try:
+                route.check(room.access)
                 deed = Deed(room, self._harbor, request.path_params, await _form(request), self._redact)
                 return self._did(request, await route.do(deed))
             except (TaskHarborError, OSError) as error:
@@ -232,13 +235,17 @@ class DashboardApp:
         if sessions is None:
             raise HTTPException(404)
         wrong = False
-        key = (
-            request.query_params.get("key", "")
-            if request.method == "GET"
-            else dict(await _form(request)).get("token", "")
-        )
+        if request.method == "POST":
+            try:
+                key = dict(await _form(request, MAX_LOGIN_BYTES)).get("token", "").strip()
+            except BadQuery as error:
+                return _json({"error": str(error)}, 400)
+            opened = sessions.open_token
+        else:  # HEAD, which some send ahead of a person, does not use a link up
+            key = request.query_params.get("key", "").strip() if request.method == "GET" else ""
+            opened = sessions.open_link
         if key:
-            session = sessions.open(key.strip())
+            session = opened(key)
             if session is not None:
                 # A page of ours, not a redirect: a browser does not send a new strict cookie after a foreign link.
                 view = {"link": Links(_prefix(request)), "version": assets.version(), "app_title": self._title}
@@ -363,12 +370,12 @@ def _prefix(request: Request) -> str:
     return prefix.rstrip("/")
 
 
-async def _form(request: Request) -> list[tuple[str, str]]:
-    data = b""
+async def _form(request: Request, most: int = MAX_FORM_BYTES) -> list[tuple[str, str]]:
+    data = bytearray()
     async for chunk in request.stream():
         data += chunk
-        if len(data) > MAX_FORM_BYTES:
-            raise BadQuery(f"expected a form of at most {MAX_FORM_BYTES:,} bytes")
+        if len(data) > most:
+            raise BadQuery(f"expected a form of at most {most:,} bytes")
     try:
         return parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
     except ValueError:

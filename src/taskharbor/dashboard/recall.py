@@ -1,14 +1,19 @@
-"""The last of each page, for when the store is slow or away: better an old value that says so than none."""
+"""The last of each page, for when the store is slow or away: better an old value that says so than none.
+
+Pages are kept for people, not for scripts, and without what jobs carry. Words of an address that no page knows do not
+count, so nobody fills the memory by inventing some.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
-from taskharbor.dashboard.pages.shown import Shown
+from taskharbor.dashboard.pages.shown import QUERY_NAMES, Asked, Shown
 
-MAX_PAGES = 100
+MAX_PAGES = 40
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,11 @@ class Recall:
 
     def __init__(self) -> None:
         self._pages: OrderedDict[str, Remembered] = OrderedDict()
+
+    @staticmethod
+    def key(path: str, asked: Asked) -> str:
+        """The address of a page, without what no page asks for."""
+        return f"{path}?{urlencode({name: asked.query[name] for name in QUERY_NAMES if name in asked.query})}"
 
     def keep(self, address: str, remembered: Remembered) -> None:
         """Remember a page."""

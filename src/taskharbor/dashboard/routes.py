@@ -18,6 +18,7 @@ from taskharbor.dashboard.pages.queues import queue, queues
 from taskharbor.dashboard.pages.schedules import schedules
 from taskharbor.dashboard.pages.shown import Asked, Shown
 from taskharbor.dashboard.pages.workers import workers
+from taskharbor.ops.access import Access, Permission
 from taskharbor.ops.room import Sight
 
 TEN_THOUSAND_ROWS_S = 10.0
@@ -35,10 +36,17 @@ class PageRoute:
 
 @dataclass(frozen=True)
 class ActRoute:
-    """Something to do, by POST."""
+    """Something to do, by POST. `needs`: who has none of these is refused before the form is read; the action itself
+    asks for the one that it takes."""
 
     path: str
     do: Callable[[Deed], Awaitable[Done]]
+    needs: tuple[Permission, ...]
+
+    def check(self, access: Access) -> None:
+        """AccessDenied for a person who may not do this, whatever the form says."""
+        if not any(access.allows(each) for each in self.needs):
+            access.require(self.needs[0])
 
 
 # A name in an address may contain slashes, so the longer addresses come first.
@@ -58,24 +66,25 @@ PAGES = (
     PageRoute("/about", "about", about),
 )
 
+_MANY = (Permission.REQUEUE, Permission.CANCEL, Permission.DELETE)
 ACTS = (
-    ActRoute("/queues/{queue:path}/pause", acts.pause),
-    ActRoute("/queues/{queue:path}/resume", acts.resume),
-    ActRoute("/jobs/act", acts.act_on_jobs),
-    ActRoute("/jobs/{id:path}/retry", acts.retry_job),
-    ActRoute("/jobs/{id:path}/cancel", acts.cancel_job),
-    ActRoute("/jobs/{id:path}/delete", acts.delete_job),
-    ActRoute("/jobs/{id:path}/edit", acts.edit_job),
-    ActRoute("/jobs/{id:path}/reveal", acts.reveal_job),
-    ActRoute("/jobs/{id:path}/download", acts.download_job),
-    ActRoute("/operations", acts.begin_operation),
-    ActRoute("/operations/{id:path}/stop", acts.stop_operation),
-    ActRoute("/operations/{id:path}/resume", acts.resume_operation),
-    ActRoute("/schedules/{name:path}/run", acts.run_schedule),
-    ActRoute("/schedules/{name:path}/pause", acts.pause_schedule),
-    ActRoute("/schedules/{name:path}/resume", acts.resume_schedule),
-    ActRoute("/schedules/{name:path}/reset", acts.reset_schedule),
-    ActRoute("/schedules/{name:path}/delete", acts.delete_schedule),
-    ActRoute("/flows/{id:path}/cancel", acts.cancel_flow),
-    ActRoute("/flows/{id:path}/requeue", acts.requeue_flow),
+    ActRoute("/queues/{queue:path}/pause", acts.pause, (Permission.PAUSE,)),
+    ActRoute("/queues/{queue:path}/resume", acts.resume, (Permission.RESUME,)),
+    ActRoute("/jobs/act", acts.act_on_jobs, _MANY),
+    ActRoute("/jobs/{id:path}/retry", acts.retry_job, (Permission.REQUEUE,)),
+    ActRoute("/jobs/{id:path}/cancel", acts.cancel_job, (Permission.CANCEL,)),
+    ActRoute("/jobs/{id:path}/delete", acts.delete_job, (Permission.DELETE,)),
+    ActRoute("/jobs/{id:path}/edit", acts.edit_job, (Permission.AMEND,)),
+    ActRoute("/jobs/{id:path}/reveal", acts.reveal_job, (Permission.REVEAL,)),
+    ActRoute("/jobs/{id:path}/download", acts.download_job, (Permission.REVEAL,)),
+    ActRoute("/operations", acts.begin_operation, _MANY),
+    ActRoute("/operations/{id:path}/stop", acts.stop_operation, (Permission.STOP,)),
+    ActRoute("/operations/{id:path}/resume", acts.resume_operation, (Permission.STOP,)),
+    ActRoute("/schedules/{name:path}/run", acts.run_schedule, (Permission.RUN,)),
+    ActRoute("/schedules/{name:path}/pause", acts.pause_schedule, (Permission.PAUSE,)),
+    ActRoute("/schedules/{name:path}/resume", acts.resume_schedule, (Permission.RESUME,)),
+    ActRoute("/schedules/{name:path}/reset", acts.reset_schedule, (Permission.AMEND,)),
+    ActRoute("/schedules/{name:path}/delete", acts.delete_schedule, (Permission.DELETE,)),
+    ActRoute("/flows/{id:path}/cancel", acts.cancel_flow, (Permission.CANCEL,)),
+    ActRoute("/flows/{id:path}/requeue", acts.requeue_flow, (Permission.REQUEUE,)),
 )

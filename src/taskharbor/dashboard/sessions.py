@@ -63,13 +63,20 @@ class Sessions:
             return self._access
         return Access.none(login=f"{request.scope.get('root_path', '')}/login")
 
-    def open(self, key: str) -> str | None:
-        """A new session for the key of a link, which is then used up, or for the token; None if it is neither."""
+    def open_link(self, key: str) -> str | None:
+        """A new session for the key of a link, which is then used up; None for any other, even the token: an address
+        stays in histories and logs."""
         hashed = _hashed(key)
-        if hashed in self._links:
-            self._links.discard(hashed)
-        elif not self._is_token(key):
+        if hashed not in self._links:
             return None
+        self._links.discard(hashed)
+        return self._open()
+
+    def open_token(self, token: str) -> str | None:
+        """A new session for the token; None for any other."""
+        return self._open() if self._is_token(token) else None
+
+    def _open(self) -> str:
         now = self._monotonic()
         self._sessions = {each: ends for each, ends in self._sessions.items() if ends > now}
         while len(self._sessions) >= MAX_SESSIONS:

@@ -72,7 +72,10 @@ class Actions:
         return await self._each("retry", ids, each)
 
     async def cancel(self, ids: Sequence[str]) -> list[DriverError | None]:
-        """Cancel jobs that have not ended, or the workflows that took their places."""
+        """Cancel jobs that have not ended, or the workflows that took their places.
+
+        To cancel a slice of an operation is to stop the operation, and needs that permission, too.
+        """
         self._access.require(Permission.CANCEL)
 
         async def cancel(budget: Budget) -> list[DriverError | None]:
@@ -86,6 +89,8 @@ class Actions:
             return found
 
         budget = self._budget("cancel")
+        if await with_retries(lambda driver: _slices(driver, ids, self._client.clock.now()), budget):
+            self._access.require(Permission.STOP)
         return await self._audited("cancel", budget, lambda: cancel(budget), ids=ids, tally=_tally)
 
     async def delete(self, ids: Sequence[str], *, state: State | None = None) -> list[DriverError | None]:
@@ -228,9 +233,12 @@ class Actions:
     # Flows -----------------------------------------------------------------------------------------------------
 
     async def cancel_flow(self, flow_id: str) -> int:
-        """Cancel what has not ended in a flow; returns the number of jobs."""
+        """Cancel what has not ended in a flow; returns the number of jobs. That of an operation needs the permission
+        to stop it, too."""
         self._access.require(Permission.CANCEL)
         budget = self._budget("cancel")
+        if await self._first_slice(flow_id, budget) is not None:
+            self._access.require(Permission.STOP)
         return await self._audited(
             "cancel flow",
             budget,
@@ -245,11 +253,9 @@ class Actions:
         budget = self._budget("requeue")
 
         async def requeue() -> int:
-            first = await with_retries(
-                lambda driver: driver.list(flow_id=flow_id, limit=1, now=self._client.clock.now()), budget
-            )
-            if any(is_operation(info) for info in first.items):
-                raise _part_of_operation(first.items[0].job.id)
+            slice = await self._first_slice(flow_id, budget)
+            if slice is not None:
+                raise _part_of_operation(slice)
             return await self._client.lookup.requeue_flow(flow_id, budget)
 
         return await self._audited(
@@ -270,6 +276,12 @@ class Actions:
         await self._audited(
             action, self._budget("reveal"), _nothing, ids=ids, filter=filter, tally=lambda _: (len(ids) or None, 0)
         )
+
+    async def _first_slice(self, flow_id: str, budget: Budget) -> str | None:
+        """The id of the first slice, if a flow is an operation."""
+        now = self._client.clock.now
+        first = await with_retries(lambda driver: driver.list(flow_id=flow_id, limit=1, now=now()), budget)
+        return next((info.job.id for info in first.items if is_operation(info)), None)
 
     def _budget(self, what: str) -> Budget:
         return self._client.budget(self._client.awaited, None, what)

@@ -76,7 +76,7 @@ async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[Attenti
     rows = summarise(recent, "fingerprint").rows
     for row in rows[:MAX_KINDS]:
         whole = await whole_records(driver, now, [row.sample])
-        kind = DeadKind(row, whole[0] if whole else row.sample)
+        kind = DeadKind.of(row, whole[0] if whole else row.sample)
         job = kind.sample.job
         what = f"{row.n:,}{'+' if page.cursor is not None else ''} × {one_line(job.error_class or 'dead')}"
         text = f"{what} in {one_line(job.type)}, newest {relative(row.newest, now)}"

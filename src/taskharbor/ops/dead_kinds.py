@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from taskharbor.drivers.contract import ClientDriver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobInfo
@@ -19,20 +21,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeadKind:
-    """A row of the summary, with the whole record of its sample: only that can be masked."""
+    """A row of the summary, with its sample, and the reason and last error of that, masked."""
 
     row: SummaryRow
-    sample: JobInfo
+    sample: JobInfo  # without its payload
+    errors: tuple[str, str]
+
+    @classmethod
+    def of(cls, row: SummaryRow, whole: JobInfo) -> DeadKind:
+        """From the whole record of the sample: only that can be masked."""
+        light = replace(whole.job, payload=b"", result=None if whole.job.result is None else b"")
+        return cls(row, replace(whole, job=light), HIDDEN.errors(whole.job))
 
     @property
     def error(self) -> str:
         """Why the sample died, in one line."""
-        reason, error = map(first_line, HIDDEN.errors(self.sample.job))
+        reason, error = map(first_line, self.errors)
         return error or reason
 
     def value(self, by: str) -> str:
         """What the jobs of the row have in common; of a reason, the one of the sample, masked."""
-        return HIDDEN.errors(self.sample.job)[0] if by == "reason" else self.row.value
+        return self.errors[0] if by == "reason" else self.row.value
 
 
 async def read_kinds(driver: ClientDriver, now: datetime, summary: Summary, limit: int) -> list[DeadKind]:
@@ -40,7 +49,7 @@ async def read_kinds(driver: ClientDriver, now: datetime, summary: Summary, limi
     kinds = []
     for row in summary.rows[:limit]:
         sample = await whole_records(driver, now, [row.sample])
-        kinds.append(DeadKind(row, sample[0] if sample else row.sample))
+        kinds.append(DeadKind.of(row, sample[0] if sample else row.sample))
     return kinds
 
 

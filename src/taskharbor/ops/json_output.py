@@ -237,7 +237,7 @@ def dead_summary(found: Summary, kinds: Sequence[DeadKind], by: str) -> dict[str
 
 
 def _dead_kind(kind: DeadKind, by: str) -> dict[str, Any]:
-    job, (reason, last_error) = kind.sample.job, HIDDEN.errors(kind.sample.job)
+    job, (reason, last_error) = kind.sample.job, kind.errors
     sample = {
         "id": job.id,
         "type": job.type,

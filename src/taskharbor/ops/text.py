@@ -15,8 +15,10 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+MAX_SAFE_CHARS = 2_000  # of an error, which often quotes what somebody sent
 _SPACES = re.compile(r"\s+")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
+# The scheme has a bound: without one, a long run of letters costs the square of its length.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://(?=[\w:@/%\[])[^\s\"'<>]+")
 
 
 def clean(text: str) -> str:
@@ -43,7 +45,16 @@ def first_line(text: str) -> str:
 
 
 def safe_text(text: str) -> str:
-    """Error text that is safe to print: one line, addresses redacted, no escape sequences."""
+    """Error text that is safe to print: one line, addresses redacted, no escape sequences, cut at MAX_SAFE_CHARS."""
     from taskharbor.drivers.dsn import redact
 
-    return one_line(_ADDRESS.sub(lambda found: redact(found.group()), text))
+    return one_line(_ADDRESS.sub(lambda found: redact(found.group()), _cut(text)))
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text. An address that the cut goes through is left out, since half of one is not redacted."""
+    if len(text) <= MAX_SAFE_CHARS:
+        return text
+    begun = text[:MAX_SAFE_CHARS]
+    last = _SPACES.split(begun)[-1]
+    return (begun.removesuffix(last) if "://" in last else begun) + "…"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from taskharbor.dashboard.pages.shown import BadQuery
+from taskharbor.dashboard.pages.shown import BadQuery, quoted
 from taskharbor.ops.ids import is_prefix
 
 NAMES = ("state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until")
@@ -35,7 +35,7 @@ def read_filter(text: str) -> dict[str, str]:
         if colon and name.lower() in (*NAMES, "id"):
             found[name.lower()] = value
         elif colon and name.isalpha() and value and "." not in name:
-            raise BadQuery(f"filter: expected one of {', '.join((*NAMES, 'id'))} before the colon, got {name!r}")
+            raise BadQuery(f"filter: expected one of {', '.join((*NAMES, 'id'))} before the colon, got {quoted(name)}")
         else:
             found["id" if is_prefix(word) and any(each.isdigit() for each in word) else "type"] = word
     return {name: value for name, value in found.items() if value}

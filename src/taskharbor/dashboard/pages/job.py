@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskharbor.dashboard.pages.shown import Asked, Shown
+from taskharbor.dashboard.pages.shown import Asked, Shown, without_content
 from taskharbor.drivers.features import AMEND, offers
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
@@ -33,13 +33,13 @@ async def job(sight: Sight, asked: Asked) -> Shown:
     would = effects(await read_dead(sight.driver, info.job.id, sight.now)) if info.state is State.DLQ else []
     strip, more = await _strip(sight, info)
     view: dict[str, Any] = {
-        "info": info,
+        "info": without_content(info),
         "facts": facts,
         "reasons": found,
         "tries": tries_of(info),
         "timeline": timeline_of(info, sight.now),
         "effects": would,
-        "strip": strip,
+        "strip": tuple(map(without_content, strip)),
         "strip_more": more,
         "may_amend": offers(sight.driver, AMEND) and info.state not in (State.DONE, State.INFLIGHT),
         "why": HIDDEN.why(info.job),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
 from taskharbor.drivers.features import FILTERS, require
 from taskharbor.model.errors import TaskHarborError
-from taskharbor.model.job import State
+from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
 from taskharbor.ops.counting import read_counts
+from taskharbor.ops.dead_kinds import whole_records
 from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.listing import find_page
 from taskharbor.ops.queue_rows import CAP_JOBS
@@ -33,23 +35,22 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
     if any(name in given for name in ("error", "fingerprint", "since", "until")):
         require(driver, FILTERS, "this filter")
     limit = asked.whole("limit", PAGE_JOBS, MAX_PAGE_JOBS)
-    more = without_payloads(driver)
-    order = {"order": "-id"} if more else {}
+    without = without_payloads(driver)
+    order = {"order": "-id"} if without else {}
     try:
-        page = await find_page(
-            driver, now, limit=limit, cursor=asked.text("cursor"), **query, **order, **({} if asked.json else more)
-        )
+        page = await find_page(driver, now, limit=limit, cursor=asked.text("cursor"), **query, **order, **without)
     except ValueError as error:
         if isinstance(error, TaskHarborError):
             raise
         raise BadQuery(str(error)) from error
-    data = {"jobs": [json_output.summary(info) for info in page.items], "cursor": page.cursor} if asked.json else None
+    if asked.json:
+        return Shown("jobs.html", "Jobs", {"jobs": await _summaries(sight, page.items), "cursor": page.cursor}, {})
     counts = await read_counts(driver, now, CAP_JOBS)
     waits = await read_waits(driver, now, page.items, sight.declared)
     queue = given.get("queue")
     chosen = counts if queue is None else {queue: counts.get(queue, {})}
     view = {
-        "rows": [(info, word_for(info, waits)) for info in page.items],
+        "rows": [(without_content(info), word_for(info, waits)) for info in page.items],
         "cursor": page.cursor,
         "given": given,
         "typed": write_filter(given),
@@ -58,7 +59,16 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
         "queues": sorted(counts),
         "is_first": asked.text("cursor") is None,
     }
-    return Shown("jobs.html", "Jobs", data, view, ("jobs",))
+    return Shown("jobs.html", "Jobs", None, view, ("jobs",))
+
+
+async def _summaries(sight: Sight, jobs: Iterable[JobInfo]) -> list[dict[str, Any]]:
+    """Jobs for a script. One that has a reason is read whole, one at a time: only a payload that is known is masked."""
+    found = []
+    for info in jobs:
+        whole = await whole_records(sight.driver, sight.now, [info]) if info.job.reason else [info]
+        found += map(json_output.summary, whole)  # none if it is gone meanwhile
+    return found
 
 
 def given_filter(asked: Asked) -> dict[str, str]:

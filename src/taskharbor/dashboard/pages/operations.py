@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from taskharbor.dashboard.pages.jobs import filter_arguments, given_filter
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.ops import json_output
 from taskharbor.ops.audit_page import outcome_of, read_audit, what_of
@@ -66,7 +67,12 @@ async def new_operation(sight: Sight, asked: Asked) -> Shown:
     action = asked.one_of("action", ACTIONS, "requeue")
     given = given_filter(asked)
     jobs = sight.client.jobs(**checked_filter(asked, sight))
-    preview = await read_preview(sight.driver, sight.now, sight.actions, jobs, action)
+    try:
+        preview = await read_preview(sight.driver, sight.now, sight.actions, jobs, action)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, TaskHarborError):
+            raise
+        raise BadQuery(str(error)) from error
     if "until" not in given:
         given = {**given, "until": preview.found.cut.isoformat()}
     data = {
@@ -78,7 +84,8 @@ async def new_operation(sight: Sight, asked: Asked) -> Shown:
         "sample": [json_output.dead(info) for info in preview.sample],
         "notes": preview.notes,
     }
-    view = {"action": action, "given": given, "preview": preview, "jobs": jobs}
+    kept = replace(preview, sample=list(map(without_content, preview.sample)))
+    view = {"action": action, "given": given, "preview": kept, "jobs": jobs}
     return Shown("new_operation.html", f"{action.capitalize()} jobs", data, view)
 
 

@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from taskharbor.drivers.dsn import span
 from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.job import JobInfo
+
+MAX_QUOTED_CHARS = 40  # of input, in an error
+QUERY_NAMES = (
+    "state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until",
+    "action", "by", "cursor", "limit", "q", "span", "status",
+)  # fmt: skip
+MAX_DIGITS = 9  # of a number in an address
 
 
 class BadQuery(TaskHarborError):
@@ -17,6 +27,15 @@ class BadQuery(TaskHarborError):
 
 class PageMissing(TaskHarborError):
     """There is no such page on this store."""
+
+
+def quoted(text: str) -> str:
+    """Input in an error: its beginning, however long it is.
+
+    >>> quoted("zombie"), len(quoted("z" * 5000))
+    ("'zombie'", 43)
+    """
+    return repr(text) if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]!r}…"
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,24 +47,25 @@ class Asked:
     json: bool = False
 
     def text(self, name: str) -> str | None:
-        """A value of the address; None if it is not given or empty."""
+        """A value of the address; None if it is not given or empty. Pages ask only for QUERY_NAMES."""
         return self.query.get(name, "").strip() or None
 
     def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         """A value out of some."""
         value = self.text(name) or default
         if value not in allowed:
-            raise BadQuery(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")
+            raise BadQuery(f"{name}: expected one of {', '.join(allowed)}, got {quoted(value)}")
         return value
 
-    def whole(self, name: str, default: int, most: int) -> int:
-        """A number from 1."""
+    def whole(self, name: str, default: int, most: int, least: int = 1) -> int:
+        """A whole number in its limits."""
         value = self.text(name)
         if value is None:
             return default
-        if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= most:
-            raise BadQuery(f"{name}: expected a whole number from 1 to {most}")
-        return int(value)
+        found = int(value) if len(value) <= MAX_DIGITS and value.isascii() and value.isdigit() else None
+        if found is None or not least <= found <= most:
+            raise BadQuery(f"{name}: expected a whole number from {least} to {most}")
+        return found
 
     def moment(self, name: str, now: datetime) -> datetime | None:
         """A moment, or a duration, which means that long ago."""
@@ -64,6 +84,13 @@ class Shown:
     topics: tuple[str, ...] = ()  # what makes it read again
     job: str | None = None  # the job that it shows whole
     redirect: str | None = None  # another page of the dashboard, in place of this one
+
+
+def without_content(info: JobInfo) -> JobInfo:
+    """A job without its payload and result, for what may be kept."""
+    job = info.job
+    light = msgspec.structs.replace(job, payload=b"", result=None if job.result is None else b"")
+    return msgspec.structs.replace(info, job=light)
 
 
 def moment_of(text: str, name: str, now: datetime) -> datetime:
