@@ -72,9 +72,9 @@ class Sessions:
         self._links.discard(hashed)
         return self._open()
 
-    def open_token(self, token: str) -> str | None:
+    def open_token(self, key: str) -> str | None:
         """A new session for the token; None for any other."""
-        return self._open() if self._is_token(token) else None
+        return self._open() if self._is_token(key) else None
 
     def _open(self) -> str:
         now = self._monotonic()

@@ -64,7 +64,7 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
 
 async def _summaries(sight: Sight, jobs: Iterable[JobInfo]) -> list[dict[str, Any]]:
     """Jobs for a script. One that has a reason is read whole, one at a time: only a payload that is known is masked."""
-    found = []
+    found: list[dict[str, Any]] = []
     for info in jobs:
         whole = await whole_records(sight.driver, sight.now, [info]) if info.job.reason else [info]
         found += map(json_output.summary, whole)  # none if it is gone meanwhile
