@@ -69,7 +69,6 @@ READERS = {
 NEW_JOBS = {"enqueue_plain", "enqueue", "publish", "childs_init"}
 EITHER = {
     "cluster_registry",
-    "put_audit",
     "change_schedules",
     "schedule_index",
     "move_schedule",

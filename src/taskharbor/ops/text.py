@@ -15,7 +15,7 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-MAX_SAFE_CHARS = 2_000  # of an error, which often quotes what somebody sent
+MAX_SAFE_CHARS = 2_000  # of an error, which often quotes what a person sent
 _SPACES = re.compile(r"\s+")
 # The scheme has a bound: without one, a long run of letters costs the square of its length.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://(?=[\w:@/%\[])[^\s\"'<>]+")

@@ -108,7 +108,7 @@ function connect() {
   if (stream || paused || document.hidden || !main().dataset.topics) return;
   const job = main().dataset.job;
   stream = new EventSource(document.body.dataset.events + (job ? `?job=${encodeURIComponent(job)}` : ""));
-  stream.onopen = status;
+  stream.onopen = () => { status(); soon(); };
   stream.onerror = () => { if (stream && stream.readyState === EventSource.CLOSED) disconnect(); status(); };
   stream.addEventListener("changed", (event) => {
     const changed = JSON.parse(event.data);
