@@ -254,7 +254,14 @@ MAY_SHOW = {
     "Terms.retry": "a policy",
     "Terms.unrecoverable": "types",
     "ActRoute.do": "a function",
+    "DeadKind.errors": "masked",
     "FigureSeries.span": "a word such as 24h",
+    "GivenSource.wanted": "a type",
+    "InjectedParameters.parameters": "names of parameters",
+    "Injection.parameters": "names of parameters",
+    "Surroundings.call_middleware": "functions",
+    "Surroundings.injector": "an object without a repr of its own",
+    "Surroundings.middleware": "functions",
     "PageRoute.nav": "an entry of the menu",
     "PageRoute.read": "a function",
     "Place.at": "a time",
@@ -301,7 +308,7 @@ def instances() -> Iterator[object]:
     """One of each, holding as many canaries as it can."""
     from prometheus_client import CollectorRegistry
 
-    from taskharbor import Client, Harbor, JsonCodec
+    from taskharbor import Client, Depends, Given, Harbor, JsonCodec
     from taskharbor.cli.target import Target
     from taskharbor.dashboard.sessions import Sessions
     from taskharbor.drivers import JobRecord, open_driver
@@ -328,6 +335,7 @@ def instances() -> Iterator[object]:
     yield chain(mail.s("canary-to"), mail.s("canary-to"), on_failure=mail.s("canary-to"))
     yield from (harbor.client.handle("j1"), FlowHandle(harbor.client, "f1"), harbor.operation("o1"))
     yield harbor.schedules
+    yield from (Depends(dict), Given())
     yield Sessions(monotonic, Access.admin("ada"), token="canary-token-of-a-dashboard-4711")
     yield _QueueLine("mail", [b"canary-place"], True)
     yield PrometheusObserver(registry=CollectorRegistry())
