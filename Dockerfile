@@ -13,7 +13,8 @@ COPY src src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels ".[postgres,redis,prometheus,opentelemetry]"
 
 FROM python:3.13-slim
-# The versions are those of the wheels that the first stage made. hadolint ignore=DL3013
+# The versions are those of the wheels that the first stage made.
+# hadolint ignore=DL3013
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links /wheels "taskharbor[postgres,redis,prometheus,opentelemetry]"
 RUN useradd --system --uid 10001 --create-home --home-dir /app harbor \

@@ -14,11 +14,11 @@ import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from email.message import Message
-from email.parser import Parser
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZipFile
+
+from packaging.metadata import Metadata
 
 from tests.lanes import ROOT
 
@@ -56,16 +56,17 @@ def build(folder: Path) -> Distribution:
     return Distribution(sdist, wheel, folder / "again" / wheel.name, unpacked)
 
 
-def metadata(wheel: Path) -> Message:
+def metadata(wheel: Path) -> Metadata:
+    """What a wheel says of itself, by the rules that the package index applies to an upload."""
     with ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        return Parser().parsestr(archive.read(name).decode())
+        return Metadata.from_email(archive.read(name), validate=True)
 
 
 @contextmanager
 def environment(interpreter: str, wheel: Path, extras: Sequence[str] = ()) -> Iterator[Path]:
     """An environment with the wheel and nothing else; yields its folder of programs. One user at a time."""
-    asked = "\n".join([interpreter, *extras, *sorted(metadata(wheel).get_all("Requires-Dist") or ())])
+    asked = "\n".join([interpreter, *extras, *sorted(str(each) for each in metadata(wheel).requires_dist or ())])
     place = KEPT / hashlib.sha256(asked.encode()).hexdigest()[:12]
     KEPT.mkdir(parents=True, exist_ok=True)
     with open(place.with_suffix(".lock"), "w") as lock:

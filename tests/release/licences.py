@@ -6,7 +6,9 @@ in ALLOWED is a question for a person, and a failure until it is answered there.
 
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import Distribution, distribution
+from functools import cache
+from importlib.metadata import Distribution
+from importlib.metadata import distribution as read_distribution
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -50,6 +52,11 @@ compares it, and refuses a licence that was not reviewed.
 """  # noqa: E501  a page, whose lines are longer
 
 
+@cache
+def distribution(name: str) -> Distribution:
+    return read_distribution(name)
+
+
 def licence(found: Distribution) -> str:
     """The licence by the newest field of the metadata that is filled."""
     if found.name in READ:
@@ -65,13 +72,12 @@ def licence(found: Distribution) -> str:
     return ALLOWED[written]
 
 
-def asked_by(found: Distribution, extra: str) -> Iterator[Requirement]:
-    """What a distribution requires for an extra ("": without one), on the newest patch of any supported Python."""
-    for text in found.requires or ():
-        wanted = Requirement(text)
-        places = [{"extra": extra, "python_version": each, "python_full_version": f"{each}.99"} for each in supported()]
-        if wanted.marker is None or any(wanted.marker.evaluate(place) for place in places):
-            yield wanted
+@cache
+def asked_by(name: str, extra: str) -> list[Requirement]:
+    """What a package requires for an extra ("": without one), on the newest patch of any supported Python."""
+    places = [{"extra": extra, "python_version": each, "python_full_version": f"{each}.99"} for each in supported()]
+    wanted = [Requirement(text) for text in distribution(name).requires or ()]
+    return [each for each in wanted if each.marker is None or any(each.marker.evaluate(place) for place in places)]
 
 
 def needed(extra: str) -> set[str]:
@@ -81,7 +87,7 @@ def needed(extra: str) -> set[str]:
     seen = set(waiting)
     while waiting:
         name, asked = waiting.pop()
-        for wanted in asked_by(distribution(name), asked):
+        for wanted in asked_by(name, asked):
             found = str(canonicalize_name(wanted.name))
             names.add(found)
             new = {(found, each) for each in ("", *wanted.extras)} - seen
