@@ -1,7 +1,7 @@
 """Writes docs/licences.md from the metadata of what is installed: `python -m tests.release.licences`.
 
 It follows the requirements of the package and of each extra for users, on every supported Python. A licence that is not
-in ALLOWED is a question for a person, and a failure until it is answered there.
+in ALLOWED is a failure until a person has read it and added it there.
 """
 
 import tomllib
