@@ -35,7 +35,8 @@ ALLOWED = {
     "MPL-2.0": "MPL-2.0",
     "LGPL-3.0-only": "LGPL-3.0-only",
 }
-READ = {"cronsim": "BSD-3-Clause", "Jinja2": "BSD-3-Clause"}  # the metadata names only a family: read in LICENSE
+# The metadata names only a family; the text is in the file LICENSE.
+READ = {"cronsim": "BSD-3-Clause", "Jinja2": "BSD-3-Clause", "sqlparse": "BSD-3-Clause"}
 NOTES = {
     "LGPL-3.0-only": "weak copyleft: it is imported, unchanged, and can be replaced",
     "MPL-2.0": "weak copyleft, by file: it is imported, unchanged",
