@@ -81,7 +81,7 @@ def test_the_dockerfile_is_well_made() -> None:
 
 def test_the_linter_of_dockerfiles_finds_nothing(tmp_path: Path) -> None:
     def lint(path: Path) -> subprocess.CompletedProcess[str]:
-        command = [Path(sys.executable).with_name("hadolint"), "--no-color", str(path)]
+        command = [str(Path(sys.executable).with_name("hadolint")), "--no-color", str(path)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     done = lint(ROOT / "Dockerfile")
