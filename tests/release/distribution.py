@@ -66,19 +66,19 @@ def metadata(wheel: Path) -> Metadata:
 @contextmanager
 def environment(interpreter: str, wheel: Path, extras: Sequence[str] = ()) -> Iterator[Path]:
     """An environment with the wheel and nothing else; yields its folder of programs. One user at a time."""
-    asked = "\n".join([interpreter, *extras, *sorted(str(each) for each in metadata(wheel).requires_dist or ())])
-    place = KEPT / hashlib.sha256(asked.encode()).hexdigest()[:12]
+    place = KEPT / hashlib.sha256("\n".join([interpreter, *extras]).encode()).hexdigest()[:12]
+    asked = "\n".join(sorted(str(each) for each in metadata(wheel).requires_dist or ()))
     KEPT.mkdir(parents=True, exist_ok=True)
     with open(place.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         python, stamp = place / "bin" / "python", place / "made"
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-input"]
         pip += ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
-        if not stamp.exists() or not os.access(python, os.X_OK):
+        if os.access(python, os.X_OK) and stamp.exists() and stamp.read_text() == asked:
+            run(*pip, "--no-deps", "--force-reinstall", wheel)
+        else:
             shutil.rmtree(place, ignore_errors=True)
             run(interpreter, "-m", "venv", "--without-pip", place)
             run(*pip, f"{wheel}[{','.join(extras)}]" if extras else wheel)
             stamp.write_text(asked)
-        else:
-            run(*pip, "--no-deps", "--force-reinstall", wheel)
         yield place / "bin"
