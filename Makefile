@@ -152,7 +152,7 @@ mutants: $(STAMP) ## break each driver on purpose and see the suite notice, ever
 	@TASKHARBOR_LANE=chaos $(PYTEST) --lane=mutants --lane=mutants-sqlite --lane=mutants-postgres --lane=mutants-redis
 
 .PHONY: docs
-docs: $(STAMP) ## write docs/cli.md, docs/licences.md and the table of docs/schedules.md; test the documents: what they show is run
+docs: $(STAMP) ## write docs/cli.md and the table of docs/schedules.md; test the documents: what they show is run
 	@$(BIN)/python -m tests.docs.cli_page
 	@$(BIN)/python -m tests.release.licences
 	@$(BIN)/python -m tests.docs.slots_table

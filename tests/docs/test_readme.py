@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 from bench.stores.environments import PEERS
@@ -11,9 +10,9 @@ from tests.docs.pages import ROOT
 from tests.docs.terminal import Terminal
 from tests.docs.test_comparison import cells, tables
 from tests.docs.test_examples import run_script
+from tests.release.licences import PROJECT
 
 README = ROOT / "README.md"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def test_the_first_example_has_fewer_than_thirty_lines() -> None:

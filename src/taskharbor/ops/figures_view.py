@@ -1,7 +1,7 @@
 """What happened lately, as the points of a chart: executions, failures, run times and waiting times.
 
-The store has a row for each minute and queue. Reading is bounded by the span and the number of queues; a
-longer span has longer steps, so that a chart never has more than about a hundred points.
+The store has a row for each minute and queue. Reading is bounded by the span and the number of queues; what is shown is
+bounded to MAX_POINTS whatever the span.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from taskharbor.model.job import Figures
 SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "72h": timedelta(hours=72)}
 DEFAULT_SPAN = "1h"
 STEPS = {"1h": timedelta(minutes=1), "24h": timedelta(minutes=15), "72h": timedelta(hours=1)}
+MAX_POINTS = 100
 
 
 @dataclass(frozen=True)
