@@ -132,15 +132,6 @@ def test_an_example_runs(script: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_demo_tells_of_a_success_a_retry_a_dead_letter_and_a_result() -> None:
-    done = run_script(ROOT / "examples" / "demo.py")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert done.stdout == run_script(ROOT / "examples" / "demo.py").stdout, "two runs tell two stories"
-    for word in ("enqueued", "succeeded", "failed", "again", "dead letter", "result"):
-        assert word in done.stdout, done.stdout
-
-
 # Doctests
 
 
