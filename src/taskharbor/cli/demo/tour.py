@@ -114,10 +114,11 @@ async def _watch(driver: Driver, jobs: Jobs, screen: Screen, process: Process, f
         note = f"dead letter: {raised.rpartition(': ')[2]}" if dead.attempts == ATTEMPTS else raised
         screen.bar("charge", dead.attempts, ATTEMPTS, note, bad=True)
         loaded = done.get("csv", 0)
-        note = "their sum waits for all chunks"
-        if done.get("import", 0) == 2:
-            note = f"chunks, then their sum: {await jobs.importing.aresult(TIMEOUT_S) / 100:.2f}"
-        screen.bar("CSV import", loaded, CHUNKS, note if loaded else "")
+        steps = done.get("import", 0) + loaded
+        note = "the last step waits for all chunks" if loaded else ""
+        if steps == CHUNKS + 2:
+            note = f"split, {CHUNKS} chunks, their sum {await jobs.importing.aresult(TIMEOUT_S) / 100:.2f}"
+        screen.bar("CSV import", steps, CHUNKS + 2, note)
         left = {state for states in counts.values() for state in states}
         if not {"ready", "inflight", "blocked"} & left and not waiting and dead.attempts == ATTEMPTS:
             return
