@@ -60,7 +60,7 @@ class Jobs:
 
     dead: JobHandle[Any]
     later: JobHandle[Any]
-    importing: JobHandle[int]
+    importing: JobHandle[Any]
     killed: str = ""
 
 
