@@ -1,7 +1,7 @@
 """`taskharbor from celery` on a small project: the whole report, and that what it says to write works.
 
-In `make test` a stand-in takes the place of Celery, in the shapes that the report reads. `make matrix` installs the real
-one, and expects the same report. After a change: TASKHARBOR_WRITE=1 pytest tests/moving writes the reports anew.
+In `make test` a stand-in takes the place of Celery, in the shapes that the report reads. `make matrix` installs the
+real one, and expects the same report. After a change: TASKHARBOR_WRITE=1 pytest tests/moving writes the reports anew.
 """
 
 import ast

@@ -1,6 +1,6 @@
 """RQ as projects use it: functions, a decorated one, and calls that name their options."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from redis import Redis
 from rq import Queue, Retry, Worker, get_current_job
@@ -27,7 +27,7 @@ def checkout(user):
     first = queue.enqueue(send, user.email, subject="Welcome")
     mail.enqueue(send, user.email, job_timeout=30, retry=Retry(max=3, interval=10), depends_on=first, ttl=60)
     mail.enqueue_in(timedelta(minutes=5), send, user.email, retry=Retry(max=2, interval=[10, 60]))
-    mail.enqueue_at(datetime(2030, 1, 1, tzinfo=UTC), send, user.email, job_id=f"mail-{user.id}")
+    mail.enqueue_at(datetime(2030, 1, 1, tzinfo=timezone.utc), send, user.email, job_id=f"mail-{user.id}")
     queue.enqueue_call(func=send, args=(user.email,), at_front=True)
     queue.enqueue("jobs.send", user.email, on_failure=None)
     resize.delay(user.picture)

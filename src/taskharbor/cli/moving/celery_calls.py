@@ -173,7 +173,6 @@ class Rewriting:
         return ast.Call(ast.Name("chain"), whole, [])
 
     def _canvas(self, node: ast.Call, canvas: str, receives: bool) -> ast.expr:
-        self.subject = canvas
         self.advice.append(same("chain, group and chord come from taskharbor.flow"))
         if canvas == "chord" and len(node.args) == 1:
             self.advice.append(same("the last step is the second argument: chord(members, last)"))
@@ -181,6 +180,7 @@ class Rewriting:
             self._member(each, receives=receives or (number > 0 and canvas != "group"))
             for number, each in enumerate(node.args)
         ]
+        self.subject = canvas
         return ast.Call(ast.Name(canvas), members, node.keywords)
 
     def _member(self, node: ast.expr, *, receives: bool) -> ast.expr:

@@ -31,13 +31,11 @@ class Task:
 
 
 class Settings(dict):
-    DEFAULTS = {"task_default_queue": "celery", "timezone": None, "beat_schedule": {}}
-
     def __getattr__(self, key):
-        return self[key] if key in self else self.DEFAULTS[key]
+        return self[key]
 
     def get(self, key, default=None):
-        return dict.get(self, key, self.DEFAULTS.get(key, default))
+        return dict.get(self, key, {"task_default_queue": "celery"}.get(key, default))
 
     def table(self, with_defaults, censored):
         assert not with_defaults
