@@ -232,6 +232,7 @@ class Rewriting:
             return None
         if isinstance(step, ast.Call) and dotted(step.func) == "chord" and len(step.args) == 1 and node.args:
             step = ast.Call(step.func, [*step.args, self._member(node.args[0], receives=True)], [])
+            self.subject = "chord"
         return self._enqueued(step, [], [])
 
     def _method(self, node: ast.Call, func: ast.Attribute) -> ast.expr | str | None:
