@@ -55,7 +55,7 @@ class DemoResult:
 
 
 @dataclass
-class Jobs:
+class DemoJobs:
     """What the tour enqueued, and the worker that it killed."""
 
     dead: JobHandle[Any]
@@ -91,15 +91,15 @@ async def tour(folder: Path, screen: Screen) -> DemoResult:
         await harbor.aclose()
 
 
-async def _enqueue(orders: Path) -> Jobs:
+async def _enqueue(orders: Path) -> DemoJobs:
     await harbor.aenqueue_many(greet.s(name=NAMES[number % len(NAMES)]) for number in range(GREETINGS))
     await harbor.aenqueue_many(rate.s(currency=currency) for currency in CURRENCIES)
     dead = await charge.aenqueue(customer="Ada", cents=1250)
     later = await newsletter.options(delay=3600).aenqueue(to="everyone")
-    return Jobs(dead, later, await split.aenqueue(path=str(orders)))
+    return DemoJobs(dead, later, await split.aenqueue(path=str(orders)))
 
 
-async def _watch(driver: Driver, jobs: Jobs, screen: Screen, process: Process, folder: Path) -> None:
+async def _watch(driver: Driver, jobs: DemoJobs, screen: Screen, process: Process, folder: Path) -> None:
     """Show the progress of each kind until only the newsletter is left. Halfway, kill a worker process."""
     while True:
         counts = await driver.counts(harbor.clock.now())
@@ -129,7 +129,7 @@ async def _watch(driver: Driver, jobs: Jobs, screen: Screen, process: Process, f
         await asyncio.sleep(POLL_S)
 
 
-async def _kill_one(driver: Driver, jobs: Jobs, screen: Screen) -> None:
+async def _kill_one(driver: Driver, jobs: DemoJobs, screen: Screen) -> None:
     """Kill the worker process with the most running jobs, if there are two processes, as a crash would."""
     busy = Counter([info.worker async for info in harbor.jobs(state="inflight")])
     workers = {info.worker: info for info in await driver.workers(harbor.clock.now())}
@@ -144,7 +144,7 @@ async def _kill_one(driver: Driver, jobs: Jobs, screen: Screen) -> None:
     screen.say(style(f"  kill -9 {pid}: a worker process dies in the middle of {number} {plural}", fg="yellow"))
 
 
-async def _result(driver: Driver, jobs: Jobs, dsn: str, screen: Screen) -> DemoResult:
+async def _result(driver: Driver, jobs: DemoJobs, dsn: str, screen: Screen) -> DemoResult:
     """Read what became of everything, and say it."""
     cents = await jobs.importing.aresult(TIMEOUT_S)
     counts = await driver.counts(harbor.clock.now())

@@ -16,11 +16,11 @@ from taskharbor.cli.moving.celery_beat import entry_finding
 from taskharbor.cli.moving.celery_calls import calls
 from taskharbor.cli.moving.celery_settings import setting_findings
 from taskharbor.cli.moving.celery_tasks import DEFAULT_QUEUE, DEFAULTS, HOOKS, CeleryTask, translate
-from taskharbor.cli.moving.findings import Finding, Report, differs, missing, report, same
+from taskharbor.cli.moving.findings import Finding, MovingReport, differs, missing, report, same
 from taskharbor.cli.moving.source import Source, first_line, functions, line_of_text, python_files, read
 
 
-def celery_report(path: str, scan: Iterable[Path]) -> Report:
+def celery_report(path: str, scan: Iterable[Path]) -> MovingReport:
     """The report about the application that `module:name` names, and about the Python files in `scan`."""
     app = _loaded(path)
     sources: dict[str, Source] = {}

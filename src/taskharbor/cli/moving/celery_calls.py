@@ -85,7 +85,7 @@ class _Walk(ast.NodeVisitor):
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, awaiting: bool) -> None:
         for each in node.decorator_list:
-            if not isinstance(each, ast.Call):  # @app.task(…) is told with its task
+            if not isinstance(each, ast.Call):  # @app.task(…) belongs to the finding of its task
                 self.visit(each)
         self._awaiting.append(awaiting)
         for part in (*node.args.defaults, *node.body):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskharbor.cli.moving.findings import Advice, Finding, differs, missing, same
+from taskharbor.model.safe_repr import shown
 
 RETRIES = 3  # Celery's default
 RETRY_DELAY_S = 180
@@ -83,6 +84,9 @@ class CeleryTask:
     base: str = ""
     hooks: tuple[str, ...] = ()
     node: ast.FunctionDef | ast.AsyncFunctionDef | None = None
+
+    def __repr__(self) -> str:
+        return shown(self, "name", "line")
 
     @property
     def parameters(self) -> list[str]:

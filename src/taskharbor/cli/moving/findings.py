@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from taskharbor.model.safe_repr import shown
+
 Level = Literal["same", "differs", "missing"]
 """same: write it and it behaves alike. differs: it works in another way. missing: there is no counterpart."""
 Kind = Literal["task", "schedule", "call", "setting", "other"]
@@ -18,6 +20,9 @@ class Advice(msgspec.Struct, frozen=True):
 
     level: Level
     text: str
+
+    def __repr__(self) -> str:
+        return shown(self, "level")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +36,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     ours: str = ""
     advice: tuple[Advice, ...] = ()
 
+    def __repr__(self) -> str:  # what stands in a program is not for logs
+        return shown(self, "kind", "line")
+
     @property
     def level(self) -> Level:
         """The worst of what there is to say."""
@@ -38,11 +46,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return "missing" if "missing" in levels else "differs" if "differs" in levels else "same"
 
 
-class Report(msgspec.Struct, frozen=True):
+class MovingReport(msgspec.Struct, frozen=True):
     """Everything that was found: in the order of files and lines, what has no file last."""
 
     program: str
     findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     def count(self, kind: Kind) -> int:
         return sum(finding.kind == kind for finding in self.findings)
@@ -53,11 +64,13 @@ class Report(msgspec.Struct, frozen=True):
         return {"program": self.program, "findings": rows}
 
 
-def report(program: str, findings: Iterable[Finding]) -> Report:
+def report(program: str, findings: Iterable[Finding]) -> MovingReport:
     """A report whose files are relative to the current folder, where they lie below it."""
     here = os.getcwd()
     moved = [msgspec.structs.replace(finding, file=shown_path(finding.file, here)) for finding in findings]
-    return Report(program, tuple(sorted(moved, key=lambda finding: (not finding.file, finding.file, finding.line))))
+    return MovingReport(
+        program, tuple(sorted(moved, key=lambda finding: (not finding.file, finding.file, finding.line)))
+    )
 
 
 def shown_path(path: str, folder: str) -> str:

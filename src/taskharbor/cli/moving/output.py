@@ -7,7 +7,7 @@ from itertools import groupby
 
 import click
 
-from taskharbor.cli.moving.findings import Finding, Report
+from taskharbor.cli.moving.findings import Finding, MovingReport
 from taskharbor.cli.output import write_hanging
 from taskharbor.cli.table import style
 from taskharbor.ops.text import one_line
@@ -16,7 +16,7 @@ _MARKS = {"same": ("note", "dim"), "differs": ("differs", "yellow"), "missing": 
 _WIDTH = 9  # of a mark and its gap
 
 
-def write_report(report: Report) -> None:
+def write_report(report: MovingReport) -> None:
     """Print the report."""
     for file, findings in groupby(report.findings, key=lambda finding: finding.file):
         click.echo(style(one_line(file) if file else "Settings, and the rest", bold=True))
@@ -49,7 +49,7 @@ def one_line_kept(line: str) -> str:
     return line[: len(line) - len(line.lstrip())] + one_line(line.lstrip())
 
 
-def _summary(report: Report) -> Iterator[str]:
+def _summary(report: MovingReport) -> Iterator[str]:
     kinds = (("task", "tasks"), ("schedule", "schedules"), ("call", "calls"), ("setting", "settings"))
     counts = ", ".join(f"{report.count(kind)} {words}" for kind, words in kinds)  # type: ignore[arg-type]  # literals
     yield style(f"{one_line(report.program)}: {counts}", bold=True)

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from taskharbor.cli.moving.findings import Advice, Finding, Report, differs, missing, report, same
+from taskharbor.cli.moving.findings import Advice, Finding, MovingReport, differs, missing, report, same
 from taskharbor.cli.moving.rq_words import DROPPED, JOB_OPTIONS, MISSING, NAMES
 from taskharbor.cli.moving.source import (
     Source,
@@ -26,7 +26,7 @@ from taskharbor.cli.moving.source import (
 _ENQUEUE = ("enqueue", "enqueue_call", "enqueue_at", "enqueue_in")
 
 
-def rq_report(places: Iterable[Path]) -> Report:
+def rq_report(places: Iterable[Path]) -> MovingReport:
     """The report about the Python files among and below these places."""
     sources = [read(path) for path in python_files(places)]
     findings: list[Finding] = []

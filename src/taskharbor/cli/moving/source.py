@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taskharbor.cli.errors import usage_error
+from taskharbor.model.safe_repr import shown
 
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 MAX_FILES = 20_000
@@ -20,6 +21,9 @@ class Source:
     path: str
     tree: ast.Module
     broken: str = ""
+
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 def read(path: str | Path) -> Source:
