@@ -24,8 +24,8 @@ MODULES = sorted(
     if path.name != "__main__.py"
 )
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if (path / "README.md").exists())
-TESTED_APART = {"driver_template", "django_project", "fastapi_app"}  # each by a file of its own in this folder
-SCRIPTS = [path for path in EXAMPLES if path.name not in TESTED_APART]
+COMMAND = "2. `python app.py` in this folder: "
+SCRIPTS = [path for path in EXAMPLES if COMMAND in (path / "README.md").read_text(encoding="utf-8")]
 SAID = {
     "csv_import": "the import has succeeded: 1200 lines, 1200 orders in the shop",
     "email_job": "the mail server received: 'Welcome, Ada' for ada@example.com",
@@ -156,12 +156,15 @@ def test_an_example_has_five_lines_of_readme_and_one_command(folder: Path) -> No
     assert blank == ""
     assert [line[:3] for line in lines] == ["1. ", "2. ", "3. ", "4. ", "5. "]
     assert lines[0].startswith("1. `pip install")
-    assert lines[1].startswith("2. `python app.py` in this folder: ")
+    assert lines[1].startswith(COMMAND)
 
 
 def test_no_example_hides_from_being_run() -> None:
     assert {path.parent for path in (ROOT / "examples").glob("*/app.py")} <= {*EXAMPLES}
     assert not list((ROOT / "examples").glob("*.py")), "an example is a folder with a README"
+    others = {path for path in Path(__file__).parent.parent.rglob("test_*.py") if path.name != Path(__file__).name}
+    tested = "\n".join(path.read_text(encoding="utf-8") for path in others)
+    assert all(path.name in tested for path in {*EXAMPLES} - {*SCRIPTS}), "another command: in a test of its own"
 
 
 # Doctests
