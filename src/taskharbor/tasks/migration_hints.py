@@ -75,7 +75,7 @@ OF_OPTIONS = {
     "countdown": "use delay=",
     "default_retry_delay": "use retry=Fixed(seconds)",
     "eta": "use run_at=",
-    "expires": "jobs do not expire",
+    "expires": "jobs do not expire; a handler can compare ctx.job.created_at and raise Cancel",
     "ignore_result": "not needed: a handler that returns nothing stores nothing",
     "job_timeout": "use timeout=",
     "lock": "use group= with group_limit=1",
@@ -97,7 +97,7 @@ _HANDLE, _RUN = "harbor.job(id) is the handle of a job", "harbor.worker().run() 
 _DECLARE, _BY_TASK = "@harbor.task declares a task", "a task stores its own jobs: task.enqueue(…)"
 _BY_NAME = "harbor.client.enqueue(JobRequest(type=…, payload=…)) stores a job by the name of its task"
 _LIST = "harbor.jobs(state=…, queue=…, …) lists jobs"
-_PERIODIC = "there are no periodic jobs"
+_PERIODIC = "harbor.schedule(name, task.s(…), cron=… or every=…) declares a schedule"
 OF_HARBORS = {
     "AsyncResult": _HANDLE,
     "actor": _DECLARE,

@@ -35,6 +35,9 @@ def _write(finding: Finding) -> None:
         click.echo(f"{'':7}{one_line(line)}")
     for number, line in enumerate(finding.ours.splitlines()):
         mark = "write" if number == 0 else ""
+        if not line:
+            click.echo()
+            continue
         click.echo(f"{'':7}{style(f'{mark:<{_WIDTH}}', fg='green')}{style(one_line_kept(line), fg='green')}")
     for advice in finding.advice:
         word, colour = _MARKS[advice.level]
