@@ -17,7 +17,7 @@ from taskharbor.cli.moving.celery_calls import calls
 from taskharbor.cli.moving.celery_settings import setting_findings
 from taskharbor.cli.moving.celery_tasks import DEFAULT_QUEUE, DEFAULTS, HOOKS, CeleryTask, translate
 from taskharbor.cli.moving.findings import Finding, MovingReport, differs, missing, report, same
-from taskharbor.cli.moving.source import Source, first_line, functions, line_of_text, python_files, read
+from taskharbor.cli.moving.source import Source, first_line, functions, line_of_entry, python_files, read
 
 
 def celery_report(path: str, scan: Iterable[Path]) -> MovingReport:
@@ -119,7 +119,7 @@ def _task(app: Any, task: Any, sources: dict[str, Source]) -> CeleryTask:
         options={
             name: merged[name]
             for name, default in DEFAULTS.items()
-            if name in merged and merged[name] is not None and merged[name] != default
+            if name in merged and merged[name] != default and (merged[name] is not None or name == "max_retries")
         },
         bound=not isinstance(run, staticmethod),
         queue=_queue(app, task),
@@ -161,9 +161,9 @@ def _plain(entry: Any) -> Mapping[str, Any]:
 
 
 def _place(name: str, sources: Mapping[str, Source], module: str) -> tuple[str, int]:
-    """Where an entry of the schedule stands: the first file in which its name is a string."""
+    """Where an entry of the schedule stands: the first file in which its name is a key or a `name=`."""
     for source in sources.values():
-        line = line_of_text(source.tree, name)
+        line = line_of_entry(source.tree, name)
         if line:
             return source.path, line
     return module, 0

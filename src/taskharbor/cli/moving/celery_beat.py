@@ -65,10 +65,16 @@ def _when(schedule: Any, timezone: str, advice: list[Advice]) -> str | None:
     return f"every={seconds:g}"
 
 
+def _field(value: Any) -> str:
+    """A field of a crontab, which may be a text, a number, or several numbers."""
+    several = isinstance(value, list | tuple | set | frozenset)
+    return ",".join(map(str, sorted(value))) if several else str(value).replace(" ", "")
+
+
 def _cron(schedule: Any, timezone: str, advice: list[Advice]) -> str | None:
     from taskharbor.policy.cron import parse_cron
 
-    fields = [str(getattr(schedule, name)).replace(" ", "") for name in _FIELDS]
+    fields = [_field(getattr(schedule, name)) for name in _FIELDS]
     expression = " ".join(fields)
     try:
         parse_cron(expression)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from taskharbor.cli.moving.celery_tasks import CeleryTask
 from taskharbor.cli.moving.celery_words import (
@@ -26,6 +27,7 @@ from taskharbor.cli.moving.source import Source, dotted, imported_names, short
 _CANVAS = {"celery.chain": "chain", "celery.group": "group", "celery.chord": "chord"}
 _STORING = ("delay", "apply_async", "delay_on_commit", "apply_async_on_commit")
 _MANY = ("map", "starmap", "chunks")
+_PlainStep: TypeAlias = tuple[ast.expr, list[ast.expr], list[ast.keyword], list[ast.keyword]]
 _RESULTS = {"get": "result", "join": "result", "ready": "status", "revoke": "cancel", "forget": "delete"}
 
 
@@ -230,6 +232,10 @@ class Rewriting:
         step = self.step(func, receives=False)
         if step is None:
             return None
+        plain = _plain_step(step)
+        if plain is not None:
+            self.advice.append(same("a signature that is called runs here, and so does the function of a task"))
+            return ast.Call(plain[0], *plain[1:3])
         if isinstance(step, ast.Call) and dotted(step.func) == "chord" and len(step.args) == 1 and node.args:
             step = ast.Call(step.func, [*step.args, self._member(node.args[0], receives=True)], [])
             self.subject = "chord"
@@ -287,6 +293,9 @@ class Rewriting:
     def _store(self, node: ast.Call, base: ast.expr, attr: str) -> ast.expr | None:
         if isinstance(base, ast.Call | ast.BinOp):
             step = self.step(base, receives=False)
+            plain = None if step is None else _plain_step(step)
+            if plain is not None:
+                return self._plain(node, attr, plain)
             base = step if step is not None else base
             flow = step is not None
         else:
@@ -302,9 +311,21 @@ class Rewriting:
             self.advice.append(same("stored in your own transaction, on SQL stores: no job without its commit"))
         if flow and (positional or keywords):
             self.advice.append(differs("a workflow takes no arguments at its enqueue; give them to its first step"))
+            positional, keywords = [], []
         if flow and options:
             base, options = self._to_the_first_step(base, options)
         target = ast.Call(ast.Attribute(base, "options"), [], options) if options else base
+        return self._enqueued(target, positional, keywords)
+
+    def _plain(self, node: ast.Call, attr: str, step: _PlainStep) -> ast.expr:
+        """`task.s(1).apply_async(…)` is a job, no workflow."""
+        task, positional, keywords, options = step
+        if attr.startswith("apply_async"):
+            more = self._arguments(node)
+            positional, keywords, options = [*more[0], *positional], [*keywords, *more[1]], [*options, *more[2]]
+        else:  # arguments of the call come before those of the signature
+            positional, keywords = [*node.args, *positional], [*keywords, *node.keywords]
+        target = ast.Call(ast.Attribute(task, "options"), [], options) if options else task
         return self._enqueued(target, positional, keywords)
 
     def _enqueued(self, target: ast.expr, positional: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
@@ -367,6 +388,16 @@ class Rewriting:
 
     def _task(self, node: ast.expr) -> CeleryTask | None:
         return self.tasks.get(dotted(node).rpartition(".")[2])
+
+
+def _plain_step(node: ast.expr) -> _PlainStep | None:
+    """The task, arguments and options of `task.s(…)` or `task.s(…).options(…)`."""
+    options: list[ast.keyword] = []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "options":
+        options, node = node.keywords, node.func.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "s":
+        return node.func.value, node.args, node.keywords, options
+    return None
 
 
 class _InContext(ast.NodeTransformer):

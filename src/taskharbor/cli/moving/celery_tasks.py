@@ -125,7 +125,8 @@ class _Translation:
             arguments = ast.unparse(node.args).partition(", ")[2]
             returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
             rest = f", {arguments}" if arguments else ""
-            lines.append(f"{words} {node.name}(ctx: JobContext{rest}){returns}:")
+            name = node.name if node.decorator_list else self.task.function.lower()  # a class has a method `run`
+            lines.append(f"{words} {name}(ctx: JobContext{rest}){returns}:")
         return "\n".join(lines)
 
 
@@ -153,7 +154,7 @@ def translate(task: CeleryTask) -> Finding:
 def _decorators(task: CeleryTask) -> str:
     if task.node is None:
         return task.name
-    lines = [f"@{ast.unparse(each)}" for each in task.node.decorator_list] or [f"def {task.node.name}"]
+    lines = [f"@{ast.unparse(each)}" for each in task.node.decorator_list] or [f"class {task.function}, def run"]
     return "\n".join(lines)
 
 
@@ -181,7 +182,7 @@ def _retries(made: _Translation) -> None:
     elif any(kind in (Exception, BaseException) for kind in kinds):
         made.options["retry"] = policy
     else:
-        names = ", ".join(kind.__name__ for kind in kinds)
+        names = ", ".join(map(_class_name, kinds))
         made.before += [
             f"def retry_{task.function}(attempts: int, error: BaseException) -> float | None:",
             f"    if isinstance(error, {names if len(kinds) == 1 else f'({names})'}):",
@@ -191,9 +192,13 @@ def _retries(made: _Translation) -> None:
         ]
         made.options["retry"] = f"retry_{task.function}"
         made.advice.append(same("the others are dead letters at once, as Celery fails them at once"))
-    never = [kind.__name__ for kind in options.get("dont_autoretry_for", ())]
+    never = [_class_name(kind) for kind in options.get("dont_autoretry_for", ())]
     if never:
         made.options["unrecoverable"] = f"({', '.join(never)},)"
+
+
+def _class_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _policy(made: _Translation, given: dict[str, Any]) -> str:

@@ -96,9 +96,15 @@ def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return min([node.lineno, *(each.lineno for each in node.decorator_list)])
 
 
-def line_of_text(tree: ast.Module, text: str) -> int:
-    """The first line on which a string of this value stands; 0 if there is none."""
-    lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value == text]
+def line_of_entry(tree: ast.Module, name: str) -> int:
+    """The first line on which this name is the key of a mapping or the argument `name` of a call; 0 if there is none."""
+    places: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            places += [key for key in node.keys if key is not None]
+        elif isinstance(node, ast.Call):
+            places += [each.value for each in node.keywords if each.arg == "name"]
+    lines = [each.lineno for each in places if isinstance(each, ast.Constant) and each.value == name]
     return min(lines, default=0)
 
 

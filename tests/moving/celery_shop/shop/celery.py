@@ -15,7 +15,7 @@ app.conf.update(
     worker_max_tasks_per_child=100,
     task_always_eager=False,
     beat_schedule={
-        "nightly": {"task": "shop.tasks.report", "schedule": crontab(minute=30, hour=2), "args": ("eu",)},
+        "nightly": {"task": "shop.tasks.report", "schedule": crontab(minute=30, hour=[2, 14]), "args": ("eu",)},
         "poll": {"task": "shop.tasks.fetch", "schedule": 30.0, "kwargs": {"url": "https://example.com"}},
         "sweep": {
             "task": "shop.tasks.report",

@@ -76,3 +76,18 @@ def checkout():
     group(add.s(1, 1), add.s(2, 2))()
     (add.s(1, 2) | add.s(4)).apply_async()
     chord(add.s(n, n) for n in range(3))(total.s(tax=1))
+    add.s(1, 2).apply_async(queue="slow")
+    add.s(1, 2)()
+
+
+class Sweep(Task):
+    """A class, as older programs have them."""
+
+    name = "sweep"
+    max_retries = None
+
+    def run(self, days: int) -> None:
+        raise self.retry(countdown=3600)
+
+
+app.register_task(Sweep())

@@ -70,6 +70,9 @@ class Celery:
 
         return make(*functions) if functions else make
 
+    def register_task(self, task):
+        self._tasks[task.name] = task
+
     def finalize(self):
         if not self.finalized:
             self.finalized = True
