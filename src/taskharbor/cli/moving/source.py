@@ -97,7 +97,7 @@ def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def line_of_entry(tree: ast.Module, name: str) -> int:
-    """The first line on which this name is the key of a mapping or the argument `name` of a call; 0 if there is none."""
+    """The first line on which this name is a key of a mapping or the `name=` of a call; 0 if there is none."""
     places: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
