@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 
 import click
@@ -23,8 +22,7 @@ def write_report(report: MovingReport) -> None:
         click.echo()
         for finding in findings:
             _write(finding)
-    for line in _summary(report):
-        click.echo(line)
+    _write_summary(report)
 
 
 def _write(finding: Finding) -> None:
@@ -52,16 +50,16 @@ def one_line_kept(line: str) -> str:
     return line[: len(line) - len(line.lstrip())] + one_line(line.lstrip())
 
 
-def _summary(report: MovingReport) -> Iterator[str]:
+def _write_summary(report: MovingReport) -> None:
     kinds = (("task", "tasks"), ("schedule", "schedules"), ("call", "calls"), ("setting", "settings"))
     counts = ", ".join(f"{report.count(kind)} {words}" for kind, words in kinds)  # type: ignore[arg-type]  # literals
-    yield style(f"{one_line(report.program)}: {counts}", bold=True)
+    click.echo(style(f"{one_line(report.program)}: {counts}", bold=True))
     without = [finding for finding in report.findings if finding.level == "missing"]
     other = sum(finding.level == "differs" for finding in report.findings)
-    yield f"  {len(report.findings) - len(without) - other} behave alike, {other} work in another way,"
-    yield f"  {len(without)} have something without a counterpart{':' if without else '.'}"
+    click.echo(f"  {len(report.findings) - len(without) - other} behave alike, {other} work in another way,")
+    click.echo(f"  {len(without)} have something without a counterpart{':' if without else '.'}")
     for finding in without:
         texts = [one_line(advice.text) for advice in finding.advice if advice.level == "missing"]
         place = f"{finding.file}:{finding.line}" if finding.line else finding.file or finding.subject
         for text in texts:
-            yield f"  {style(one_line(place), fg='red')}  {text}"
+            write_hanging(f"  {style(one_line(place), fg='red')}  ", text)
