@@ -162,7 +162,7 @@ def test_an_example_has_five_lines_of_readme_and_one_command(folder: Path) -> No
 def test_no_example_hides_from_being_run() -> None:
     assert {path.parent for path in (ROOT / "examples").glob("*/app.py")} <= {*EXAMPLES}
     index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-    assert all(f"({path.name}/README.md)" in index for path in EXAMPLES), "name it in examples/README.md"
+    assert all(f"({path.name}/README.md)" in index for path in SCRIPTS), "name it in examples/README.md"
     assert not list((ROOT / "examples").glob("*.py")), "an example is a folder with a README"
     others = {path for path in Path(__file__).parent.parent.rglob("test_*.py") if path.name != Path(__file__).name}
     tested = "\n".join(path.read_text(encoding="utf-8") for path in others)
