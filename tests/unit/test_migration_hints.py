@@ -59,14 +59,15 @@ def test_an_attribute_that_results_of_other_libraries_have(harbor: Any) -> None:
 
 def test_a_workflow_as_celery_writes_it(harbor: Any) -> None:
     task = harbor.task(add)
+    flow: Any = chain(task.s(1))
     with pytest.raises(TypeError, match=r"steps are not joined by \|; write chain\(a\.s\(…\), b\.s\(…\)\)"):
         task.s(1) | task.s(2)
     with pytest.raises(TypeError, match="not joined"):
-        chain(task.s(1)) | task.s(2)
+        flow | task.s(2)
     with pytest.raises(AttributeError, match=r"a chain has no attribute 'apply_async'; flow\.enqueue\(\) stores"):
-        chain(task.s(1)).apply_async()
+        flow.apply_async()
     with pytest.raises(AttributeError, match="a workflow has no attribute 'nothing'"):
-        _ = chain(task.s(1)).nothing
+        _ = flow.nothing
 
 
 def test_no_hint_hides_a_name_that_is_there() -> None:
