@@ -8,6 +8,7 @@ called.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
@@ -95,9 +96,8 @@ class _Walk(ast.NodeVisitor):
         self._awaiting.pop()
 
     def generic_visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.expr):
+        if isinstance(node, ast.Call | ast.BinOp | ast.Attribute):
             rewriting = Rewriting(self.names, self.tasks, awaiting=self._awaiting[-1])
-            theirs = short(node)
             ours = rewriting.expression(node)
             if ours is not None:
                 self.found.append(
@@ -106,7 +106,7 @@ class _Walk(ast.NodeVisitor):
                         subject=rewriting.subject,
                         file=self.path,
                         line=node.lineno,
-                        theirs=theirs,
+                        theirs=short(node),
                         ours=ours if isinstance(ours, str) else ast.unparse(ast.fix_missing_locations(ours)),
                         advice=tuple(dict.fromkeys(rewriting.advice)),
                     )
@@ -371,7 +371,7 @@ class Rewriting:
         self.subject = "retry"
         for name in given.keys() - {"exc", "countdown", "throw"}:
             self.advice.append(differs(f"{name}: RetryLater takes a delay only; the task's options say the rest"))
-        delay = short(_InContext().visit(given["countdown"])) if "countdown" in given else ""
+        delay = short(_InContext().visit(copy.deepcopy(given["countdown"]))) if "countdown" in given else ""
         cause = f" from {short(given['exc'])}" if "exc" in given else ""
         self.advice.append(same("it counts against max_attempts; Snooze(delay) comes again without counting"))
         return f"raise RetryLater({delay}){cause}"
@@ -401,7 +401,7 @@ def _plain_step(node: ast.expr) -> _PlainStep | None:
 
 
 class _InContext(ast.NodeTransformer):
-    """Reads from the context of a job what Celery has in `self.request`. It changes the tree, so it comes last."""
+    """Reads from the context of a job what Celery has in `self.request`. It changes the tree."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         known = REQUEST.get(node.attr, "") if dotted(node.value) == "self.request" else ""

@@ -47,8 +47,9 @@ def rq_report(places: Iterable[Path]) -> MovingReport:
 
 def _tasks(source: Source, enqueued: set[str]) -> Iterator[Finding]:
     """The functions of a file that some call enqueues, or that `@job` declares."""
+    names = imported_names(source.tree, "rq")
     for node in functions(source.tree):
-        declared = next((each for each in node.decorator_list if _is_job(each, source)), None)
+        declared = next((each for each in node.decorator_list if _is_job(each, names)), None)
         if declared is None and node.name not in enqueued:
             continue
         options, advice = ({}, []) if declared is None else _declared(declared)
@@ -65,8 +66,7 @@ def _tasks(source: Source, enqueued: set[str]) -> Iterator[Finding]:
         )
 
 
-def _is_job(node: ast.expr, source: Source) -> bool:
-    names = imported_names(source.tree, "rq")
+def _is_job(node: ast.expr, names: Mapping[str, str]) -> bool:
     return isinstance(node, ast.Call) and names.get(dotted(node.func)) == "rq.decorators.job"
 
 
