@@ -92,8 +92,8 @@ $(STAMP): $(PACKAGE)
 	@touch $(STAMP)
 
 .PHONY: demo
-demo: $(PACKAGE) ## run the small example and see what happens to each job
-	@$(BIN)/python examples/demo.py
+demo: $(PACKAGE) ## ten seconds in this terminal: workers, retries, a crash, a dead letter, a workflow
+	@$(BIN)/taskharbor demo
 
 .PHONY: dashboard
 dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow

@@ -51,6 +51,7 @@ DIRECTORIES = {
     "tests/ops": "bulk",
     "tests/schedules": "schedules",
     "tests/cli": "cli",
+    "tests/moving": "moving",
     "tests/dashboard": "dashboard",
     "tests/browser": "browser",
     "tests/simulation": "simulation",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from taskharbor.client.access import StoreAccess
 from taskharbor.client.client import Client
@@ -19,6 +19,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
 from taskharbor.tasks.flow_metadata import MAX_DEPTH
+from taskharbor.tasks.migration_hints import OF_FLOWS, missing
 from taskharbor.tasks.task import Step, Task
 from taskharbor.tasks.workflow import Spawned, Workflow
 
@@ -55,6 +56,11 @@ class Flow(Workflow, Generic[R_co]):
         shown = [repr(part) for part in self.parts[:5]]
         more = len(self.parts) - len(shown)
         return f"{self.kind}({', '.join(shown)}{f', … {more} more' if more else ''})"
+
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(f"a {self.kind}" if name in OF_FLOWS else "a workflow", name, OF_FLOWS, "flow")
 
     @property
     def is_parallel(self) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, check_importable
-from taskharbor.tasks.migration_hints import OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
+from taskharbor.tasks.migration_hints import JOINED, OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
 from taskharbor.tasks.options import CallOptions, Options, change
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.signature import Signature
@@ -151,6 +151,11 @@ class Step(Generic[R_co]):
 
         def __getattr__(self, name: str) -> Any:
             raise missing("a step", name, OF_STEPS, _short(self.task) if name in OF_STEPS else "")
+
+        def __or__(self, other: Any) -> Any:
+            raise TypeError(JOINED)
+
+        __ror__ = __or__
 
     def options(self, **options: Unpack[CallOptions]) -> Step[R_co]:
         """The same step with other options."""
