@@ -30,6 +30,8 @@ def parse(docstring: str) -> Parsed:
     options: dict[str, str] = {}
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
         lines = paragraph.splitlines()
+        if not lines:
+            continue
         if lines[0].strip() == LIST:
             options.update(_options(lines[1:]))
         elif lines[0].startswith(">>>"):

@@ -7,11 +7,14 @@ import ast
 import enum
 import importlib
 import inspect
+import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from taskharbor.client.store_calls import StoreCalls
 from tests.docs.reference.docstrings import Field, cell, fields, members, parse
 
 WIDTH = 100
@@ -27,6 +30,16 @@ SHOWN_AS = {
 MADE_FOR_USERS = frozenset({"Task", "Step", "Flow", "CancelSignal", "JobContext"})
 """Classes whose instances come from a call of another name: `harbor.task`, `task.s`, `chain`, a handler's parameter."""
 
+FIRST = {
+    "Harbor": (
+        "task", "on_dead", "worker", "schedule", "enqueue_many", "job", "jobs", "dead", "flow", "flows", "schedules",
+        "queues", "pause", "resume", "is_paused", "counts", "workers", "operation", "audit", "observe", "override",
+    ),
+    "Task": ("options", "enqueue", "s", "job"),
+    "Worker": ("run", "stop"),
+}  # fmt: skip
+"""What most readers look for comes before the rest, which is in the order of the source."""
+
 INTERNAL = {
     "Step": {"call", "lacking"},
     "Task": {"declared"},
@@ -40,8 +53,8 @@ INTERNAL = {
     "Operation": {"aaction", "aretry"},
     "Client": {
         "isolate", "restore", "emit", "enqueue_calls", "aenqueue_calls", "store", "astore", "task_handle", "budget",
-        "blocking", "observers",
-    },
+        "blocking", "observers", "needs",
+    } | {name for name in vars(StoreCalls) if not name.startswith("_")},  # the harbor's, which explains them
     "Worker": {"channel"},
     "Jobs": {"given"},
 }  # fmt: skip
@@ -64,7 +77,9 @@ def section(path: str, level: int = 2) -> Iterator[str]:
     """The Markdown of a public object, `taskharbor.flow:chain`."""
     module, _, name = path.partition(":")
     found = getattr(importlib.import_module(module), name)
-    yield from (f"{'#' * level} {name}", "", f"`from {module} import {name}`", "")
+    yield from (f"{'#' * level} {name}", "")
+    if name in getattr(sys.modules[module], "__all__", ()):
+        yield from (f"`from {module} import {name}`", "")
     if inspect.isclass(found) and issubclass(found, enum.Enum):
         yield from _enumeration(found)
     elif inspect.isclass(found):
@@ -154,6 +169,8 @@ def methods(kind: type[Any]) -> Iterator[Callable_]:
             function = value.fget if isinstance(value, property) else getattr(value, "_function", value)
             if inspect.isfunction(function):
                 found[name] = Callable_(name, value if isinstance(value, property) else function, value.__doc__ or "")
+    first = FIRST.get(kind.__name__, ())
+    found = {name: found[name] for name in sorted(found, key=lambda name: first.index(name) if name in first else 99)}
     twins = {name: TWINS.get(name, name[1:]) for name in found}
     for name, each in found.items():
         if twins[name] in found and (name in TWINS or name.startswith("a")) and twins[name] != name:
@@ -193,26 +210,42 @@ def signature(name: str, function: Callable[..., Any]) -> Iterator[str]:
 def written(name: str, function: Callable[..., Any]) -> str:
     """`name(parameters) -> type`, in several lines if it is long."""
     found = inspect.signature(function)
-    kept = [each for each in found.parameters.values() if each.name != "self"]
-    shown = found.replace(parameters=kept)
-    result = "" if found.return_annotation in (found.empty, "None", None) else f" -> {found.return_annotation}"
-    if isinstance(found.return_annotation, type):
-        result = f" -> {found.return_annotation.__name__}"
-    line = re.sub(r" -> .*$", "", _plain(str(shown)))
-    if len(f"{name}{line}{result}") <= WIDTH:
-        return _plain(f"{name}{line}{result}")
-    parts, keyword = [], False
-    for each in kept:
-        if each.kind is each.KEYWORD_ONLY and not keyword and not any(p.kind is p.VAR_POSITIONAL for p in kept):
+    parts: list[str] = []
+    keyword = False
+    for each in found.parameters.values():
+        if each.name in ("self", "cls"):
+            continue
+        keyword = keyword or each.kind is each.VAR_POSITIONAL
+        if each.kind is each.KEYWORD_ONLY and not keyword:
             parts, keyword = [*parts, "*"], True
-        parts.append(str(each))
-    return _plain("\n".join((f"{name}(", *(f"    {part}," for part in parts), f"){result}")))
+        parts.append(_parameter(each))
+    plain = found.return_annotation in (found.empty, "None", None)
+    result = "" if plain else f" -> {_annotation(found.return_annotation)}"
+    line = f"{name}({', '.join(parts)}){result}"
+    return line if len(line) <= WIDTH else "\n".join((f"{name}(", *(f"    {part}," for part in parts), f"){result}"))
 
 
-def _plain(text: str) -> str:
-    """Annotations without quotes and module names."""
-    text = re.sub(r"'((?:[^'\n]|'(?=\w))*)'(?=[,)=]| =|$)", r"\1", text) if ": '" in text or "-> '" in text else text
-    return re.sub(r"\b(?:taskharbor|collections|typing|datetime|builtins|logging)\.(?:\w+\.)*(?=\w)", "", text)
+def _parameter(each: inspect.Parameter) -> str:
+    star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    kind = "" if each.annotation is each.empty else f": {_annotation(each.annotation)}"
+    if star == "**" and "Unpack[" in kind:  # the table of options says more
+        kind = ""
+    if each.default is each.empty:
+        return f"{star}{each.name}{kind}"
+    return f"{each.name}{kind}{' = ' if kind else '='}{_default(each.default)}"
+
+
+def _annotation(value: Any) -> str:
+    text = value if isinstance(value, str) else getattr(value, "__name__", str(value))
+    text = re.sub(r"\b(?:taskharbor|collections|typing|datetime|builtins|logging)\.(?:\w+\.)*(?=\w)", "", text)
+    return re.sub(r"\b(\w)_co\b", r"\1", text)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value)
+    text = "UNSET" if type(value).__name__ == "UnsetType" else repr(value)
+    return re.sub(r"\b(?:datetime|typing)\.(?=\w)", "", text)
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, str]:
@@ -224,7 +257,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, str]:
         if each.kind is each.VAR_KEYWORD and (unpacked := re.match(r"Unpack\[(\w+)\]", str(each.annotation))):
             found.update(typed_dict(function, unpacked[1]))
         elif each.annotation is not each.empty:
-            found[name] = _plain(str(each.annotation))
+            found[name] = _annotation(each.annotation)
     return found
 
 
