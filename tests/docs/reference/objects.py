@@ -141,8 +141,7 @@ def field_table(shown: list[Field]) -> Iterator[str]:
     yield from ("| field | |", "| --- | --- |")
     for each in shown:
         default = f" = {each.default}" if each.default and not each.default.startswith(("msgspec", "field(")) else ""
-        code = f"{each.name}: {each.annotation}{default}".replace("|", "\\|")
-        yield f"| `{code}` | {cell(each.explanation)} |"
+        yield _row(each.name, f"{each.annotation}{default}", each.explanation)
     yield ""
 
 
@@ -150,10 +149,14 @@ def option_table(options: dict[str, str], annotations: dict[str, str]) -> Iterat
     """A table of options, with their types."""
     if options:
         yield from ("| option | |", "| --- | --- |")
-        for name, said in options.items():
-            kind = f": {annotations[name]}" if name in annotations else ""
-            yield f"| `{(name + kind).replace('|', chr(92) + '|')}` | {cell(said)} |"
+        yield from (_row(name, annotations.get(name, ""), said) for name, said in options.items())
         yield ""
+
+
+def _row(name: str, kind: str, said: str) -> str:
+    """A row that is readable on a narrow screen: the name alone, then the type and the explanation."""
+    code = kind.replace("|", "\\|")
+    return f"| `{name}` | {f'`{code}`. ' if kind else ''}{cell(said)} |"
 
 
 def methods(kind: type[Any]) -> Iterator[Callable_]:
