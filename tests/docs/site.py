@@ -25,7 +25,7 @@ BUILT = ROOT / "site"
 HOME = ROOT / "docs" / "README.md"
 
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
-_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_COMMENT = re.compile(r"^ *```.*?^ *```$|(?P<comment>^ *<!--.*?--> *\n)|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _SECTION = re.compile(r"^## (.+)$")
 
 
@@ -75,9 +75,8 @@ def staged(page: Path, names: dict[Path, str]) -> str:
 
 
 def _without_comments(text: str) -> str:
-    """The text without HTML comments outside of fenced blocks and of code."""
-    parts = re.split(r"(^ *```.*?^ *```\n|`[^`\n]+`)", text, flags=re.DOTALL | re.MULTILINE)
-    return "".join(part if number % 2 else _COMMENT.sub("", part) for number, part in enumerate(parts))
+    """The text without HTML comments, except in code."""
+    return _COMMENT.sub(lambda found: "" if found["comment"] else found[0], text)
 
 
 def _moved(link: re.Match[str], page: Path, names: dict[Path, str]) -> str:

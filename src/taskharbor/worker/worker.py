@@ -88,10 +88,7 @@ class Worker:
         overrides: Overrides | None = None,
         child_processes: bool = True,
     ) -> None:
-        """A worker of the store that `driver` names: a DSN, or a driver that is not open yet.
-
-        `handlers`: the handlers of a harbor; without them those that `register` adds.
-        """
+        """`driver` is a DSN, or a driver that is not open yet; `handlers`, if given, the handlers of a harbor."""
         check_policy(retry, "retry")
         self._settings = settings(
             queues=queues,

@@ -159,8 +159,8 @@ def _stores() -> list[str]:
 
 
 def store_options(name: str) -> Any:
-    """The function that reads the DSNs of a driver; its docstring explains the options."""
-    return importlib.import_module(f"taskharbor.drivers.{name}.options").parse
+    """The class that holds what the DSN of a driver says; its docstring explains the options."""
+    return getattr(importlib.import_module(f"taskharbor.drivers.{name}.options"), f"{name.capitalize()}Options")
 
 
 def _environment() -> list[str]:

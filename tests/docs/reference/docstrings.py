@@ -12,6 +12,7 @@ import inspect
 import re
 import textwrap
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 LIST = "Options:"
@@ -87,42 +88,47 @@ def fields(kind: type[Any]) -> list[Field]:
 
 
 @lru_cache(maxsize=None)
-def _own_fields(kind: type[Any]) -> tuple[Field, ...]:
-    source = textwrap.dedent(inspect.getsource(kind))
-    lines = source.splitlines()
-    body = ast.parse(source).body[0]
-    assert isinstance(body, ast.ClassDef)
+def _parsed(file: str) -> tuple[list[str], dict[str, ast.ClassDef]]:
+    """The lines of a file, and its classes by name: read once, because a file has many classes."""
+    text = Path(file).read_text(encoding="utf-8")
+    found = {node.name: node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
+    return text.splitlines(), found
+
+
+def _own_fields(kind: type[Any]) -> list[Field]:
+    lines, classes = _parsed(inspect.getfile(kind))
+    body = classes[kind.__name__].body
     about = inspect.cleandoc(kind.__doc__ or "")
     found = []
-    for node, following in zip(body.body, [*body.body[1:], None], strict=True):
+    for node, following in zip(body, [*body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         annotation = ast.unparse(node.annotation)
         if annotation.startswith("ClassVar"):
             continue
-        said = ""
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            said = str(following.value.value)
-        elif (comment := lines[(node.end_lineno or node.lineno) - 1].partition("  # ")[2]) and "type:" not in comment:
-            said = comment[0].upper() + comment[1:] + "."
-        elif f"`{node.target.id}`" in about:
+        said = _text(following)
+        if not said:
+            comment = lines[(node.end_lineno or node.lineno) - 1].partition("  # ")[2]
+            said = f"{comment[0].upper()}{comment[1:]}." if comment and "type:" not in comment else ""
+        if not said and f"`{node.target.id}`" in about:
             said = "See above."
         default = "" if node.value is None else ast.unparse(node.value)
         found.append(Field(node.target.id, annotation, default, said))
-    return tuple(found)
+    return found
 
 
 def members(kind: type[Any]) -> list[tuple[str, str]]:
     """The members of an enumeration, with the docstring below each."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    body = _parsed(inspect.getfile(kind))[1][kind.__name__].body
     found = []
-    for node, following in zip(body.body, [*body.body[1:], None], strict=True):
+    for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            said = following.value.value if _is_text(following) else ""  # type: ignore[union-attr]  # _is_text checks
-            found.append((ast.literal_eval(node.value), str(said)))
+            found.append((ast.literal_eval(node.value), _text(following)))
     return found
 
 
-def _is_text(node: ast.stmt | None) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _text(node: ast.stmt | None) -> str:
+    """The docstring below a field or a member, if that is what follows."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return node.value.value
+    return ""

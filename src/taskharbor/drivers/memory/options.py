@@ -14,7 +14,15 @@ _OPTIONS = frozenset({"retention", "max_payload"})
 
 
 class MemoryOptions(NamedTuple):
-    """`name` is empty for a store that belongs to one driver and its siblings."""
+    """`name` is empty for a store that belongs to one driver and its siblings.
+
+    `memory://` is a store of its own, which ends with the process; all harbors of a process that name `memory://shop`
+    share one.
+
+    Options:
+        retention: How long done and cancelled jobs are kept. Default: 24h.
+        max_payload: The largest payload, in bytes. Default: 1048576.
+    """
 
     name: str
     retention: timedelta
@@ -24,15 +32,8 @@ class MemoryOptions(NamedTuple):
 def parse(dsn: str) -> MemoryOptions:
     """The options of a DSN, or ValueError that says what was expected.
 
-    `memory://` is a store of its own, which ends with the process; all harbors of a process that name `memory://shop`
-    share one.
-
     >>> parse("memory://shop?retention=2h").retention
     datetime.timedelta(seconds=7200)
-
-    Options:
-        retention: How long done and cancelled jobs are kept. Default: 24h.
-        max_payload: The largest payload, in bytes. Default: 1048576.
     """
     parts = urlsplit(dsn)
     if scheme_of(dsn) != "memory" or not dsn[len("memory:") :].startswith("//"):

@@ -18,7 +18,18 @@ _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 
 class SqliteOptions(msgspec.Struct, frozen=True):
     """What a DSN says. The path is absolute and has no symbolic links: a later change of directory changes nothing, and
-    all processes lock the same file, whatever name they use."""
+    all processes lock the same file, whatever name they use.
+
+    Three slashes and a relative path, `sqlite:///jobs.db`, or four and an absolute one, `sqlite:////var/lib/jobs.db`.
+
+    Options:
+        synchronous: `full`: what was acknowledged survives a power cut. `normal`: the last transactions before one may
+            be lost. Default: full.
+        migrate: `auto`: upgrade an older schema when the file is opened. `manual`: refuse it, and name
+            `taskharbor migrate`. Default: auto.
+        retention: How long done and cancelled jobs are kept. Default: 24h.
+        max_payload: The largest payload, in bytes. Default: 1048576.
+    """
 
     path: str
     retention: timedelta = DEFAULT_RETENTION
@@ -30,18 +41,8 @@ class SqliteOptions(msgspec.Struct, frozen=True):
 def parse(dsn: str) -> SqliteOptions:
     """The options in a DSN; ValueError that says what was expected.
 
-    Three slashes and a relative path, `sqlite:///jobs.db`, or four and an absolute one, `sqlite:////var/lib/jobs.db`.
-
     >>> parse("sqlite:////var/lib/shop/jobs.db?synchronous=normal").path
     '/var/lib/shop/jobs.db'
-
-    Options:
-        synchronous: `full`: what was acknowledged survives a power cut. `normal`: the last transactions before one may
-            be lost. Default: full.
-        migrate: `auto`: upgrade an older schema when the file is opened. `manual`: refuse it, and name
-            `taskharbor migrate`. Default: auto.
-        retention: How long done and cancelled jobs are kept. Default: 24h.
-        max_payload: The largest payload, in bytes. Default: 1048576.
     """
     if scheme_of(dsn) != "sqlite":
         raise ValueError("expected sqlite:///relative.db or sqlite:////absolute.db")
