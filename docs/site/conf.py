@@ -27,7 +27,9 @@ html_use_index = False
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 # System fonts alone: nothing is loaded from elsewhere.
-_FONTS = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
+_FONTS = (
+    "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
+)
 _MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', 'DejaVu Sans Mono', monospace"
 _SHARED = {"font-stack": _FONTS, "font-stack--monospace": _MONO}
 html_theme_options = {

@@ -154,7 +154,11 @@ def mistakes(folder: Path) -> list[str]:
         for target in page.links + page.loads:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:
-                found += [f"{where}: loads {target} from elsewhere"] if target in page.loads and parts.scheme != "data" else []
+                found += (
+                    [f"{where}: loads {target} from elsewhere"]
+                    if target in page.loads and parts.scheme != "data"
+                    else []
+                )
                 continue
             goal = file if not parts.path else (file.parent / unquote(parts.path)).resolve()
             if not goal.is_file():

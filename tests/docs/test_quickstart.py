@@ -36,7 +36,9 @@ def test_the_quickstart_works_as_it_is_typed(tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
         for step in STEPS:
             if step not in OTHER:  # any free port: another program may listen on the usual one
-                printed = followed(terminal, step._replace(text=step.text.replace("dashboard --", "dashboard --port 0 --")))
+                printed = followed(
+                    terminal, step._replace(text=step.text.replace("dashboard --", "dashboard --port 0 --"))
+                )
                 if "dlq requeue" in step.text:
                     before, after = printed.split("requeue", 1)
                     assert "the bank is closed" in before

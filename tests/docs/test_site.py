@@ -1,4 +1,4 @@
-"""The site, without building it: what is staged, where links lead, and that the check of the built site notices mistakes.
+"""The site, without building it: what is staged, where links lead, and that the check of the built one finds mistakes.
 
 `make docs` builds it with Sphinx, which only it installs.
 """

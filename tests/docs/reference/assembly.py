@@ -22,14 +22,14 @@ STORES = {
     "memory": ("Memory", "For tests and trials: everything is forgotten with the process."),
     "sqlite": ("SQLite", "A file: [SQLite](../driver-sqlite.md)."),
     "postgres": ("Postgres", "[Postgres](../driver-postgres.md). Needs `pip install 'taskharbor[postgres]'`."),
-    "redis": ("Redis", "Redis, Valkey, a Cluster: [Redis](../driver-redis.md). Needs `pip install 'taskharbor[redis]'`."),
-}  # fmt: skip
+    "redis": ("Redis", "[Redis](../driver-redis.md), Valkey, a Cluster. Needs `pip install 'taskharbor[redis]'`."),
+}
 
 INDEX = """# Reference
 
 {mark}
 
-Every public name, option, method and event, made from the docstrings. `help(Harbor.task)` in Python shows the same text.
+Every public name, option, method and event, made from the docstrings. `help(Harbor.task)` in Python shows the same.
 
 | page | |
 | --- | --- |
@@ -39,14 +39,14 @@ And [the command line](../cli.md), which is made from its own help texts.
 
 ## What holds everywhere
 
-- **Two colours.** A blocking method has a twin for `async` code, named with an `a` in front: `enqueue` and `aenqueue`, `result` and
-  `aresult`. A blocking method on a running event loop raises [`BlockingCall`](errors.md#blockingcall), which names the twin.
-- **Durations** are seconds (a number) or a `timedelta`. **Moments** are `datetime`s with a time zone. Parameters annotated with `Duration` take
-  either of the first two.
-- **`call_timeout`** is how long a call to the store may take, with all its retries. Without it the harbor's holds, which is 10 seconds. After
-  it the call raises [`BackendUnavailable`](errors.md#backendunavailable).
-- **`by`** is the name of the person or program that acts, for the [audit](../dead-letters.md#the-audit). Without it: `$TASKHARBOR_BY`, else
-  the user and the machine.
+- **Twins.** A blocking method has a twin for `async` code, named with an `a` in front: `enqueue` and `aenqueue`,
+  `result` and `aresult`. A blocking method on a running event loop raises
+  [`BlockingCall`](errors.md#blockingcall), which names the twin.
+- **Durations** (`Duration`) are seconds, as a number, or a `timedelta`. **Moments** are `datetime`s with a time zone.
+- **`call_timeout`** is how long a call to the store may take, with all its retries. Without it the harbor's holds,
+  which is 10 seconds. After it the call raises [`BackendUnavailable`](errors.md#backendunavailable).
+- **`by`** is the name of the person or program that acts, for the [audit](../dead-letters.md#the-audit). Without it:
+  `$TASKHARBOR_BY`, else the user and the machine.
 - Options are given by name. An unknown one is an error that names the known ones.
 - What is not on these pages may change in any release: [What is public](../architecture.md#what-is-public).
 """
@@ -78,8 +78,8 @@ def _errors() -> list[str]:
     tree = inspect.cleandoc(errors.__doc__ or "").partition("TaskHarborError\n")[2].partition("\n\n")[0]
     drawn = "\n".join(["TaskHarborError", *(line.removeprefix("    ") for line in tree.splitlines())])
     lines = [
-        "Everything that the library raises on purpose is a `TaskHarborError`, except `TypeError` and `ValueError` for a wrong",
-        "argument and `TimeoutError` for a wait that was too short.",
+        "Everything that the library raises on purpose is a `TaskHarborError`, except `TypeError` and `ValueError` for",
+        "a wrong argument and `TimeoutError` for a wait that was too short.",
         "",
         *("```text", drawn, "```", ""),
         "All names are in `taskharbor`.",
@@ -145,9 +145,10 @@ def _event(kind: Any, *, is_base: bool) -> Iterator[str]:
 
 def _stores() -> list[str]:
     lines = [
-        "A DSN names a store. Options are behind a `?`, joined by `&`: `sqlite:///jobs.db?retention=7d&synchronous=normal`. Durations are a number of",
-        "seconds, or one with a unit: `500ms`, `90s`, `15m`, `36h`, `7d`. Write `/ ? # @ : %` in a password as `%2F %3F %23 %40 %3A %25`.",
-        "An unknown option is an error that names the known ones; an error never shows a password.",
+        "A DSN names a store. Options are behind a `?`, joined by `&`:",
+        "`sqlite:///jobs.db?retention=7d&synchronous=normal`. Durations are a number of seconds, or one with a unit:",
+        "`500ms`, `90s`, `15m`, `36h`, `7d`. Write `/ ? # @ : %` in a password as `%2F %3F %23 %40 %3A %25`. An",
+        "unknown option is an error that names the known ones; an error never shows a password.",
         "",
     ]
     for name, (title, opening) in STORES.items():

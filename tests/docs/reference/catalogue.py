@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Page(NamedTuple):
-    """A page: its file, its title, what it is for (in the index), its opening, and what it shows in full or in brief."""
+    """A page: its file, its title, what it is for (in the index), its opening, what it shows in full or in brief."""
 
     file: str
     title: str
@@ -98,8 +98,8 @@ PAGES = (
         "events",
         "Events",
         "what observers receive, with the fields of each",
-        "An observer is given as `Harbor(observers=[…])` or with [`harbor.observe`](harbor.md#harborobserve). The guide "
-        "is [Observability](../observability.md).",
+        "An observer is given as `Harbor(observers=[…])` or with [`harbor.observe`](harbor.md#harborobserve). The "
+        "guide is [Observability](../observability.md).",
     ),
     Page(
         "observe",
@@ -118,8 +118,8 @@ PAGES = (
         "testing",
         "Testing",
         "draining, isolating, a manual clock, faults; fixtures of pytest",
-        "The guide is [Testing](../testing.md). The fixtures `manual_clock` and `faults` of pytest are there as soon as "
-        "TaskHarbor is installed.",
+        "The guide is [Testing](../testing.md). The fixtures `manual_clock` and `faults` of pytest are there as soon "
+        "as TaskHarbor is installed.",
         _of(
             "taskharbor.testing", "isolated", "drain", "adrain", "enqueued", "aenqueued", "context", "ManualClock",
             "Faults",

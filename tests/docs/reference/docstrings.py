@@ -11,7 +11,7 @@ import ast
 import inspect
 import re
 import textwrap
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ def fields(kind: type[Any]) -> list[Field]:
     return [found[name] for name in wanted if name in found and not name.startswith("_")]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parsed(file: str) -> tuple[list[str], dict[str, ast.ClassDef]]:
     """The lines of a file, and its classes by name: read once, because a file has many classes."""
     text = Path(file).read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def _own_fields(kind: type[Any]) -> list[Field]:
         annotation = ast.unparse(node.annotation)
         if annotation.startswith("ClassVar"):
             continue
-        said = _text(following)
+        said = text_of(following)
         if not said:
             comment = lines[(node.end_lineno or node.lineno) - 1].partition("  # ")[2]
             said = f"{comment[0].upper()}{comment[1:]}." if comment and "type:" not in comment else ""
@@ -123,11 +123,11 @@ def members(kind: type[Any]) -> list[tuple[str, str]]:
     found = []
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found.append((ast.literal_eval(node.value), _text(following)))
+            found.append((ast.literal_eval(node.value), text_of(following)))
     return found
 
 
-def _text(node: ast.stmt | None) -> str:
+def text_of(node: ast.stmt | None) -> str:
     """The docstring below a field or a member, if that is what follows."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return node.value.value

@@ -11,11 +11,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from taskharbor.client.store_calls import StoreCalls
-from tests.docs.reference.docstrings import Field, cell, fields, members, parse
+from tests.docs.reference.docstrings import Field, cell, fields, members, parse, text_of
 
 WIDTH = 100
 TWINS = {"await_": "wait", "afollow": "follow"}
@@ -68,7 +69,7 @@ class Callable_(NamedTuple):
     """A function or method to show: its name, the thing itself, its docstring, its awaitable twin."""
 
     name: str
-    function: Callable[..., Any]
+    function: Any  # a function, or a property
     doc: str
     twin: str = ""
 
@@ -93,7 +94,14 @@ def section(path: str, level: int = 2) -> Iterator[str]:
 def brief(module: str) -> Iterator[str]:
     """A table of all names of a module, each with the first paragraph of its docstring."""
     loaded = importlib.import_module(module)
-    yield from (f"## {module}", "", parse(loaded.__doc__ or "").text.split("\n\n")[0], "", "| name | |", "| --- | --- |")
+    yield from (
+        f"## {module}",
+        "",
+        parse(loaded.__doc__ or "").text.split("\n\n")[0],
+        "",
+        "| name | |",
+        "| --- | --- |",
+    )
     for name in loaded.__all__:
         value = getattr(loaded, name)
         documented = inspect.isclass(value) or inspect.isroutine(value)
@@ -164,8 +172,8 @@ def methods(kind: type[Any]) -> Iterator[Callable_]:
     found: dict[str, Callable_] = {}
     left_out = {name for each in kind.__mro__ if not _is_our_class(each) for name in vars(each)}
     left_out |= INTERNAL.get(kind.__name__, set())  # and what overrides a method of Python's own classes
-    for each in filter(_is_our_class, kind.__mro__):
-        for name, value in vars(each).items():
+    for owner in filter(_is_our_class, kind.__mro__):
+        for name, value in vars(owner).items():
             if name.startswith("_") or name in found or name in left_out:
                 continue
             value = getattr(value, "__func__", value)
@@ -189,7 +197,7 @@ def _is_our_class(kind: type[Any]) -> bool:
 def _method(owner: str, each: Callable_, level: int) -> Iterator[str]:
     yield from (f"{'#' * (level + 1)} {owner}.{each.name}", "")
     if isinstance(each.function, property):
-        kind = inspect.signature(each.function.fget or len).return_annotation  # type: ignore[arg-type]  # it has one
+        kind = inspect.signature(each.function.fget or len).return_annotation
         yield from (parse(each.doc).text, "", f"Property: `{kind}`", "")
     else:
         yield from _callable(each._replace(name=f"{owner}.{each.name}"))
@@ -229,7 +237,7 @@ def written(name: str, function: Callable[..., Any]) -> str:
 
 
 def _parameter(each: inspect.Parameter) -> str:
-    star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    star = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
     kind = "" if each.annotation is each.empty else f": {_annotation(each.annotation)}"
     if star == "**" and "Unpack[" in kind:  # the table of options says more
         kind = ""
@@ -288,11 +296,10 @@ def alias_docstring(module: str, name: str) -> str:
     if home != module:
         return alias_docstring(home, name)
     body = ast.parse(Path(loaded.__file__ or "").read_text(encoding="utf-8")).body
-    for node, following in zip(body, body[1:], strict=False):
+    for node, following in pairwise(body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(each, ast.Name) and each.id == name for each in targets):
-            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                return str(following.value.value)
+            return text_of(following)
     return ""
 
 
