@@ -92,6 +92,8 @@ def _moved(link: re.Match[str], page: Path, names: dict[Path, str]) -> str:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(goal, copy)
         return f"{link[1]}({os.path.relpath(copy, here)})"
+    if not goal.exists():
+        raise ValueError(f"{pages.name_of(page)}: {link[2]}: no such file")
     return link[1].strip("[]")  # a file of the repository: its name is enough
 
 

@@ -42,6 +42,18 @@ def test_a_staged_page_shows_no_comment_and_leads_to_staged_pages(
             assert goal in {(tmp_path / name).resolve() for name in names.values()}, target
 
 
+def test_a_link_that_leads_nowhere_is_not_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "STAGED", tmp_path / "staged")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    (tmp_path / "c.txt").touch()
+    page.write_text("<!-- hidden -->\n[b](page.md#b) and [c](c.txt)\n", encoding="utf-8")
+    assert site.staged(page, {page: "page.md"}) == "[b](page.md#b) and c\n"
+    page.write_text("[gone](gone.md)", encoding="utf-8")
+    with pytest.raises(ValueError, match="page.md: gone.md: no such file"):
+        site.staged(page, {page: "page.md"})
+
+
 GOOD = '<h1 id="top">A</h1> <a href="#top">up</a> <a href="b.html#part">b</a> <a href="https://example.com">out</a>'
 
 
