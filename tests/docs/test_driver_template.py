@@ -27,7 +27,7 @@ def run(*command: str, folder: Path = TEMPLATE, **environment: str) -> subproces
 
 
 def test_a_driver_that_follows_the_page_passes_the_suite(tmp_path):
-    """Copied and renamed by the commands of the page. Only `pip install` is left out: pytest finds the package itself."""
+    """Copied and renamed by the commands of the page. Only `pip install` is left out: pytest finds the package."""
     checkout = tmp_path / "checkout"
     leave = shutil.ignore_patterns("__pycache__", ".*")
     shutil.copytree(TEMPLATE, checkout / "examples" / "driver_template", ignore=leave)
