@@ -111,8 +111,12 @@ PAGES = (
                 "taskharbor.observe.log", "LogObserver", "configure_logging", "JobFilter", "JsonFormatter",
                 "TextFormatter", "TerminalFormatter", "LEVELS", "logged",
             ),
+            *_of(
+                "taskharbor.observe.prometheus", "PrometheusObserver", "install", "serve", "MetricsServer",
+                "QueueCollector", "share", "SharedMetrics",
+            ),
+            *_of("taskharbor.observe.opentelemetry", "OpenTelemetry"),
         ),
-        ("taskharbor.observe.prometheus", "taskharbor.observe.opentelemetry"),
     ),
     Page(
         "testing",
@@ -147,11 +151,23 @@ PAGES = (
     ),
     Page(
         "drivers",
-        "Drivers, conformance, OmniQ",
-        "names for authors of drivers and for services in other languages",
+        "Drivers and conformance",
+        "names for authors of drivers",
         "What a driver promises is in [The driver contract](../driver-contract.md); how to write one in "
-        "[Writing a driver](../writing-a-driver.md). Sharing queues with other languages: [OmniQ](../omniq.md).",
+        "[Writing a driver](../writing-a-driver.md).",
         (),
-        ("taskharbor.drivers", "taskharbor.conformance", "taskharbor.omniq"),
+        ("taskharbor.drivers", "taskharbor.conformance"),
+    ),
+    Page(
+        "omniq",
+        "OmniQ",
+        "clients and consumers of queues that are shared with other languages",
+        "The guide is [OmniQ](../omniq.md). Moments and durations are milliseconds, as in the OmniQ contract. "
+        "`now_ms_override`, of most methods, is the time to use instead of the server's, for tests; 0: the server's.",
+        _of(
+            "taskharbor.omniq", "OmniQ", "AsyncOmniQ", "Job", "JobContext", "PAUSED", "Paused", "ReserveResult",
+            "AckFailResult", "Lane", "BatchItem", "OmniQError", "NotActive", "TokenMismatch", "LeaseLost", "Stopped",
+            "now_ms", "queue_base", "ulid",
+        ),
     ),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from taskharbor.client.store_calls import StoreCalls
+from taskharbor.omniq import OmniQ
 from tests.docs.reference.docstrings import Field, cell, fields, members, parse, text_of
 
 WIDTH = 100
@@ -28,7 +29,9 @@ SHOWN_AS = {
 }
 """Signatures that say more than the function's own, whose parameters are for its overloads."""
 
-MADE_FOR_USERS = frozenset({"Task", "Step", "Flow", "CancelSignal", "JobContext"})
+MADE_FOR_USERS = frozenset(
+    {"Task", "Step", "Flow", "CancelSignal", "JobContext", "MetricsServer", "NotActive", "TokenMismatch"}
+)
 """Classes whose instances come from a call of another name: `harbor.task`, `task.s`, `chain`, a handler's parameter."""
 
 FIRST = {
@@ -58,11 +61,12 @@ INTERNAL = {
     } | {name for name in vars(StoreCalls) if not name.startswith("_")},  # the harbor's, which explains them
     "Worker": {"channel"},
     "Jobs": {"given"},
+    "AsyncOmniQ": {name for name in vars(OmniQ) if not name.startswith("_")},  # those of OmniQ, awaited
 }  # fmt: skip
 """Methods that other parts of the library call."""
 
-EXPLAINED_ONCE = frozenset({"call_timeout", "by"})
-"""Parameters that every method takes in the same sense: the reference explains them on its first page."""
+EXPLAINED_ONCE = frozenset({"call_timeout", "by", "now_ms_override"})
+"""Parameters that every method takes in the same sense: the reference explains them on its first page, or the page."""
 
 
 class Callable_(NamedTuple):
@@ -256,6 +260,8 @@ def _default(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value)
     text = "UNSET" if type(value).__name__ == "UnsetType" else repr(value)
+    if " at 0x" in text:  # an object, whose text would differ from run to run
+        return "…"
     return re.sub(r"\b(?:datetime|typing)\.(?=\w)", "", text)
 
 
