@@ -18,10 +18,7 @@ from taskharbor.omniq.values import AckFailResult, BatchItem, Lane, ReserveResul
 
 
 class AsyncOmniQ:
-    """OmniQ v1 on Redis, awaited: `AsyncOmniQ("redis://…")`, or around a client of `redis.asyncio`.
-
-    Its methods are those of `OmniQ`.
-    """
+    """OmniQ v1 on Redis, awaited: `AsyncOmniQ("redis://…")`, or around a client of `redis.asyncio`. See `OmniQ`."""
 
     def __init__(self, target: Any) -> None:
         self._runner = AsyncScriptRunner(target)
@@ -104,7 +101,7 @@ class AsyncOmniQ:
         return await self._runner.run(operations.promote_delayed(queue, max_promote, now_ms_override))
 
     async def reap_expired(self, queue: str, max_reap: int = 1000, now_ms_override: int = 0) -> int:
-        """End leases that are over, at most `max_reap`: jobs are retried after the backoff, or fail; returns how many."""
+        """End leases that are over, at most `max_reap`: jobs are retried after a backoff, or fail. Returns how many."""
         return await self._runner.run(operations.reap_expired(queue, max_reap, now_ms_override))
 
     async def pause(self, queue: str) -> str:

@@ -104,7 +104,7 @@ class OmniQ:
         return self._runner.run(operations.promote_delayed(queue, max_promote, now_ms_override))
 
     def reap_expired(self, queue: str, max_reap: int = 1000, now_ms_override: int = 0) -> int:
-        """End leases that are over, at most `max_reap`: jobs are retried after the backoff, or fail; returns how many."""
+        """End leases that are over, at most `max_reap`: jobs are retried after a backoff, or fail. Returns how many."""
         return self._runner.run(operations.reap_expired(queue, max_reap, now_ms_override))
 
     def pause(self, queue: str) -> str:
