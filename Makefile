@@ -155,6 +155,7 @@ mutants: $(STAMP) ## break each driver on purpose and see the suite notice, ever
 .PHONY: docs
 docs: $(STAMP) ## write what is generated in docs/, run what the documents show, build the site
 	@$(BIN)/python -m tests.docs.cli_page
+	@$(BIN)/python -m tests.release.licences
 	@$(BIN)/python -m tests.docs.slots_table
 	@$(BIN)/python -m tests.docs.reference
 	@$(PYTEST) tests/docs
