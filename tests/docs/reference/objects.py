@@ -261,7 +261,7 @@ def _default(value: Any) -> str:
         return json.dumps(value)
     text = "UNSET" if type(value).__name__ == "UnsetType" else repr(value)
     if " at 0x" in text:  # an object, whose text would differ from run to run
-        return "…"
+        return "..."
     return re.sub(r"\b(?:datetime|typing)\.(?=\w)", "", text)
 
 
