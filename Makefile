@@ -10,6 +10,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PACKAGE := $(VENV)/.package
 STAMP   := $(VENV)/.installed
+SITE    := $(VENV)/.site
 PYTHON  ?=
 SECONDS ?= 600
 # One more than cores: half of the time tests wait for servers, processes and locks.
@@ -33,7 +34,7 @@ quietly = @out=$$($(1) 2>&1) || { printf '%s\n' "$$out"; exit 1; }
 
 # A virtual environment whose interpreter is gone (upgraded, moved) is made again.
 ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
-.PHONY: $(PACKAGE) $(STAMP)
+.PHONY: $(PACKAGE) $(STAMP) $(SITE)
 endif
 
 .PHONY: help
@@ -152,11 +153,23 @@ mutants: $(STAMP) ## break each driver on purpose and see the suite notice, ever
 	@TASKHARBOR_LANE=chaos $(PYTEST) --lane=mutants --lane=mutants-sqlite --lane=mutants-postgres --lane=mutants-redis
 
 .PHONY: docs
-docs: $(STAMP) ## write docs/cli.md and the table of docs/schedules.md; test the documents: what they show is run
+docs: $(STAMP) ## write what is generated in docs/, run what the documents show, build the site
 	@$(BIN)/python -m tests.docs.cli_page
 	@$(BIN)/python -m tests.release.licences
 	@$(BIN)/python -m tests.docs.slots_table
+	@$(BIN)/python -m tests.docs.reference
 	@$(PYTEST) tests/docs
+	@$(MAKE) site
+
+.PHONY: site
+site: $(SITE) ## build the documents into site/, offline, and check every link
+	@$(BIN)/python -m tests.docs.site
+
+# Sphinx is for the site alone: neither the checks nor the tests import it.
+$(SITE): $(STAMP)
+	@echo "venv: installing taskharbor[docs]"
+	$(call quietly,$(PIP) -e '.[docs]')
+	@touch $(SITE)
 
 .PHONY: chaos
 chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
@@ -197,5 +210,5 @@ guard: $(STAMP) ## count the instructions of a job on every store, compare with 
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .site site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -134,6 +134,7 @@ NAMES_OTHERS = {
     "docs/django.md": "files of a user's program",
     "docs/fastapi.md": "files of a user's program",
     "docs/project-layout.md": "files of a user's program",
+    "docs/quickstart.md": "files of a user's program",
     "CONTRIBUTING.md": "tests/x.py stands for any test",
 }
 FILE_NAME = re.compile(r"(?<![\w/.])((?:[\w.-]+/)*[\w-]+\.(?:py|sql|lua))\b")

@@ -92,7 +92,7 @@ def test_the_tests_that_a_page_shows_pass(page: Path, tmp_path: Path) -> None:
 def test_no_python_hides_from_being_run(page: Path) -> None:
     for block in pages.blocks(page.read_text(encoding="utf-8")):
         where = f"{name_of(page)}, line {block.line}"
-        assert block.language in {"python", "text", "sh", "toml", ""}, where
+        assert block.language in {"python", "pycon", "text", "sh", "toml", ""}, where
         if block.language != "python":
             code = [line for line in block.text.splitlines() if line.startswith(("import ", "from ", "def ", "@"))]
             assert not code, f"{where}: python in a block that is not marked so: {code}"
@@ -126,9 +126,10 @@ def test_files_named_in_the_prose_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_page_is_in_the_index(page: Path) -> None:
-    index = ROOT / "docs" / "README.md"
+    folder = page.parent if page.parent != ROOT and page.name != "README.md" else ROOT / "docs"
+    index = folder / "README.md"
     targets = {(index.parent / target).resolve() for _, target in pages.links(index.read_text(encoding="utf-8"))}
-    assert page == index or page in targets, f"{name_of(page)} is not linked from docs/README.md"
+    assert page == index or page in targets, f"{name_of(page)} is not linked from {name_of(index)}"
 
 
 # Examples

@@ -45,7 +45,23 @@ PORTAL_SLACK_S = 1.0  # for a call whose budget is spent to end by itself, befor
 
 
 class Client(StoreCalls, ClosedAfterBlock):
-    """Enqueues jobs and finds them again."""
+    """Enqueues jobs and finds them again, by the names of their types. A `Harbor` has one: `harbor.client`.
+
+    >>> with Client("memory://") as client:
+    ...     job = client.enqueue(JobRequest(type="email:send", payload={"to": "ada"}))
+    ...     print(job.status())
+    ready
+
+    Options:
+        driver_or_dsn: The store: a DSN or a driver. Default: `$TASKHARBOR_DSN`, else the file taskharbor.db.
+        codec: How payloads and results become bytes. Default: `JsonCodec()`.
+        clock: What time it is. Default: the clock of the store.
+        observers: Functions that receive the events of this client.
+        enqueue_middleware: Context managers around the storing of jobs.
+        default_queue: The queue of requests that name none. Default: "default".
+        call_timeout: How long a call to the store may take, all its tries together; then it raises BackendUnavailable.
+            Default: 10 seconds.
+    """
 
     _called = "client"
 
@@ -60,8 +76,6 @@ class Client(StoreCalls, ClosedAfterBlock):
         default_queue: str = DEFAULT_QUEUE,
         call_timeout: Duration = CALL_TIMEOUT,
     ) -> None:
-        """`call_timeout`: how long any call to the store may take, all its tries together, unless the call itself
-        gives another; then it raises BackendUnavailable."""
         check_name(default_queue, "default_queue")
         self._call_timeout = seconds_of(call_timeout, 0)
         self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
@@ -147,7 +161,7 @@ class Client(StoreCalls, ClosedAfterBlock):
         return self.enqueue_calls([_to_call(request, self.codec)], "client.enqueue", call_timeout)[0]
 
     async def aenqueue(self, request: JobRequest, *, call_timeout: Duration | None = None) -> JobHandle[Any]:
-        """Store one job."""
+        """The same, awaited."""
         return (await self.aenqueue_calls([_to_call(request, self.codec)], call_timeout))[0]
 
     def enqueue_many(

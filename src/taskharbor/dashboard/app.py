@@ -70,7 +70,7 @@ def dashboard(
 
     `access`: a function of the Starlette request that says who it is and what they may do; sync or async. Without it
     every page answers 403. `read_only`: nobody changes anything, whatever their access. `redact`: fields of payloads
-    that even a reveal hides, at any depth.
+    that even a reveal hides, at any depth. `title`: the name at the top of every page.
     """
     if not isinstance(harbor, Harbor):
         raise TypeError(f"dashboard: expected a Harbor, got {type(harbor).__name__}")

@@ -41,10 +41,10 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     True
     """
 
-    id: str
-    at: datetime
-    by: str
-    action: str
+    id: str  # the id of this entry
+    at: datetime  # when it was done
+    by: str  # the name given as `by`, else user and machine
+    action: str  # such as "requeue", "cancel", "amend", "pause"
     target: str = ""  # a queue, a flow or a schedule, by its name
     ids: tuple[str, ...] = ()
     n: int | None = None  # how many jobs were asked for

@@ -69,7 +69,7 @@ class Isolated(Generic[H]):
 
 
 def isolated(harbor: H, *, clock: Clock | None = None, dsn: str = PRIVATE) -> Isolated[H]:
-    """An empty store of its own and this clock for a harbor, for a block: `with` or `async with`.
+    """An empty store of its own and this `clock` for a harbor, for a block: `with` or `async with`.
 
     Without a clock the store's own time counts, or the clock that was given to the harbor. `dsn`: another store than
     one in memory, for code that needs SQL (`connection=`, `ctx.transaction()`); emptying it is up to the test.
