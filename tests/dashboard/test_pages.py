@@ -20,15 +20,20 @@ JOB = [
     "group", "flow_id", "worker", "lease_expires_at", "reason",
 ]  # fmt: skip
 QUEUE = ["queue", "paused", "workers", "jobs", "capped"]
+SCHEDULE = [
+    "name", "queue", "type", "status", "cron", "every", "tz", "next_at", "last_at", "last_id", "paused", "edited",
+    "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap", "start_at", "end_at", "note", "upcoming",
+]  # fmt: skip
 KEYS = {
     "/": ["at", "queues", "workers", "attention"],
-    "/queues": ["queues"],
+    "/queues": ["queues", "cursor"],
     "/queues/mail": [*QUEUE, "serving"],
     "/jobs": ["jobs", "cursor"],
     "/dead": ["by", "jobs", "complete", "rows", "more"],
     "/flows": ["flows", "cursor"],
     "/flows/{flow}": ["id", "status", "created_at", "updated_at", "done", "total", "jobs", "edges", "complete", "next"],
-    "/schedules": ["schedules"],
+    "/schedules": ["schedules", "cursor"],
+    "/schedules/nightly": SCHEDULE,
     "/workers": ["workers"],
     "/operations": ["operations", "entries", "cursor"],
     "/operations/new?state=dlq": ["action", "jobs", "capped", "cut", "limit", "sample", "notes"],

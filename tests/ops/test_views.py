@@ -14,10 +14,11 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import Figures, WorkerInfo
 from taskharbor.ops.access import Access, AccessDenied
+from taskharbor.ops.counting import CAP_JOBS
 from taskharbor.ops.attention import read_attention
 from taskharbor.ops.figures_view import read_figures, series_of
 from taskharbor.ops.flow_graph import MAX_BOXES, graph_of
-from taskharbor.ops.queue_rows import CAP_JOBS, read_queue_rows
+from taskharbor.ops.queue_rows import read_busiest_rows, read_queue_rows
 from taskharbor.ops.room import OperatorRoom, Sight
 from taskharbor.ops.timeline import timeline_of
 from taskharbor.ops.waiting import WaitFacts, read_waits, word_for
