@@ -74,7 +74,7 @@ WIDE_ROUND = (8, 8_000)
 # `ten thousand`: for the pages that look at ten thousand dead jobs.
 WORK = {
     "sqlite": {"usual": 20_000, "ten thousand": 60_000},
-    "postgres": {"usual": 6_000, "ten thousand": 120_000},
+    "postgres": {"usual": 8_000, "ten thousand": 120_000},
     "redis": {"usual": 3_000, "ten thousand": 60_000},
 }
 TEN_THOUSAND = ("/dead", "/operations/new?state=dlq", "/jobs?state=dlq&error=none")
@@ -174,6 +174,7 @@ async def crowded(work: StoreWork, million: int) -> AsyncIterator[None]:
 
 
 @pytest.mark.left_to("chaos")
+@pytest.mark.timeout(3600)  # to fill a Redis through its driver takes minutes, on a busy machine many
 @pytest.mark.parametrize("kind", STORES)
 def test_every_page_stays_under_its_ceiling_with_millions_of_jobs(tmp_path: Path, kind: str):
     million = lanes.figure(test=20_000, chaos=1_000_000)

@@ -54,7 +54,7 @@ document.addEventListener("input", (event) => {
   if (wanted) event.target.setCustomValidity(event.target.value.trim() === wanted ? "" : `Type ${wanted}`);
 });
 
-// Live: one stream while the tab is visible; a page reads again when something changed that it shows ---------------
+// Live: one stream while the tab is visible; a page reads again when something changed that it shows
 let stream = null, paused = false, waiting = false, refreshing = false, last = 0, problem = "";
 function held() {
   const active = document.activeElement;
