@@ -96,13 +96,13 @@ demo: $(PACKAGE) ## run the small example and see what happens to each job
 	@$(BIN)/python examples/demo.py
 
 .PHONY: dashboard
-dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow
+dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow, a schedule
 	$(call quietly,$(PIP) -e '.[dashboard]')
 	@$(BIN)/taskharbor demo --dashboard
 
 .PHONY: pictures
 pictures: $(STAMP) ## take the screenshots that the documents show, from a seeded store in a real browser
-	@tests/servers/provision chromium
+	@tests/servers/provision chromium fonts
 	@$(BIN)/python -m tests.browser.pictures
 
 .PHONY: check

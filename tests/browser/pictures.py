@@ -1,4 +1,4 @@
-"""`make pictures`: the screenshots of docs/dashboard.md, from the scene of the tests in a real browser.
+"""`make pictures`: the screenshots of docs/dashboard.md, from the scene of the tests in a real browser, in the font Inter.
 
 python -m tests.browser.pictures
 """
@@ -14,6 +14,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import FLAGS
 from tests.browser.served import Served
+from tests.dashboard.scene import plan_more
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 SIZE: Any = {"width": 1200, "height": 800}
@@ -25,6 +26,8 @@ PAGES = {
     "job": "/jobs/{dead}",
     "dead": "/dead",
     "workflow": "/flows/{failed_flow}",
+    "schedules": "/schedules",
+    "schedule": "/schedules/digest#edit",
 }
 
 
@@ -38,6 +41,7 @@ def main() -> None:
         Served(f"sqlite:///{folder}/shop.db") as served,
         sync_playwright() as playwright,
     ):
+        served.call(lambda driver, now: plan_more(served.harbor))
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         schemes: tuple[Any, ...] = ("light", "dark")
         for scheme in schemes:
@@ -47,6 +51,7 @@ def main() -> None:
             context.close()
         phone = browser.new_context(viewport=PHONE, color_scheme="dark", reduced_motion="reduce")
         take(phone, served, "/", FOLDER / "phone-dark.png")
+        take(phone, served, "/jobs", FOLDER / "phone-jobs-dark.png")
         phone.close()
         browser.close()
 
@@ -54,7 +59,7 @@ def main() -> None:
 def take(context: Any, served: Served, path: str, target: Path) -> None:
     page = context.new_page()
     page.goto(served.url + path.format(**vars(served.scene)))
-    page.wait_for_selector("#live[data-state=live]")
+    page.wait_for_selector("#live:is([data-state=live], [data-state=held])")
     page.evaluate("document.querySelector('.place').textContent = 'sqlite:///shop.db'")
     data = page.screenshot()
     page.close()

@@ -17,6 +17,7 @@ from taskharbor.dashboard.routes import ACTS
 from taskharbor.drivers import JobRecord
 from taskharbor.model.outcome import Fail
 from taskharbor.ops.access import Access
+from tests import lanes
 from tests.browser.conftest import Tab
 from tests.browser.served import Served
 from tests.dashboard.site import LEVELS
@@ -84,30 +85,25 @@ def enqueue(served: Served, kind: str, payload: bytes = b"{}", queue: str = "liv
     return served.call(store)
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme", "checked"),
-    [
-        ("desktop", "light", PAGES),
-        ("phone", "dark", PAGES),
-        ("tablet", "light", ()),
-    ],
-)
-def test_every_page_is_drawn_without_an_error_and_accessible(
-    chromium: Browser, served: Served, width: str, scheme: Any, checked: tuple[str, ...]
-):
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_every_page_is_drawn_without_an_error_and_accessible(chromium: Browser, served: Served, look: Any):
+    """Light on a large screen, and no page is wider than a smaller one; dark on a phone."""
     served.level = Access.admin("ada")
+    width = WIDTHS["desktop" if look == "light" else "phone"]
     context = chromium.new_context(
-        viewport={"width": WIDTHS[width], "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        viewport={"width": width, "height": 900}, color_scheme=look, reduced_motion="reduce"
     )
     tab = Tab(context, served.url)
     tab.allowed = {404}
-    for path in PAGES:
+    checked = PAGES if look == "light" else lanes.share(PAGES, 3)
+    for path in PAGES if look == "light" else checked:
         page = tab.open(path.format(**vars(served.scene)))
-        assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width], (
-            f"{path} is wider than the screen"
-        )
-        if path in checked:
-            tab.check_accessible()
+        for name, narrow in WIDTHS.items():
+            page.set_viewport_size({"width": narrow, "height": 900})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= narrow, f"{path} is wider than a {name}"
+        page.set_viewport_size({"width": width, "height": 900})
+        tab.check_accessible()
     context.close()
 
 
@@ -289,7 +285,7 @@ def test_each_level_sees_the_buttons_that_it_may_press(tab: Tab, served: Served,
     served.level = LEVELS[level]
     tab.allowed = {403, 404}
     shown = set()
-    for path in PAGES[:-1]:
+    for path in PAGES[:3] if level == "none" else lanes.share(PAGES[:-1], 2):
         page = tab.open(path.format(**vars(served.scene)))
         addresses = page.locator("main [hx-post]").evaluate_all("all => all.map(each => each.getAttribute('hx-post'))")
         for address in addresses:
@@ -297,7 +293,6 @@ def test_each_level_sees_the_buttons_that_it_may_press(tab: Tab, served: Served,
             assert ACT_TABLE[route][2][level] == 200, f"{path} offers {address} to {level}"
             shown.add(route)
     assert bool(shown) is (level == "operate")
-    assert level != "operate" or len(shown) > 8
 
 
 def test_triage_by_keyboard_from_a_dead_kind_to_a_finished_requeue(tab: Tab, served: Served):
