@@ -63,7 +63,7 @@ def take(context: Any, served: Served, path: str, target: Path) -> None:
     page.evaluate("document.querySelector('.place').textContent = 'sqlite:///shop.db'")
     data = page.screenshot()
     page.close()
-    Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS).save(target, optimize=True)
+    Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(target, optimize=True)
     print(f"{target.relative_to(FOLDER.parents[1])}  {target.stat().st_size // 1024} KB")
 
 
