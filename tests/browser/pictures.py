@@ -1,4 +1,4 @@
-"""`make pictures`: the screenshots of docs/dashboard.md, from the scene of the tests in a real browser, in the font Inter.
+"""`make pictures`: the screenshots of the documents, from the scene of the tests in a real browser, in the font Inter.
 
 python -m tests.browser.pictures
 """
@@ -63,7 +63,9 @@ def take(context: Any, served: Served, path: str, target: Path) -> None:
     page.evaluate("document.querySelector('.place').textContent = 'sqlite:///shop.db'")
     data = page.screenshot()
     page.close()
-    Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(target, optimize=True)
+    Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(
+        target, optimize=True
+    )
     print(f"{target.relative_to(FOLDER.parents[1])}  {target.stat().st_size // 1024} KB")
 
 

@@ -90,9 +90,7 @@ def test_every_page_is_drawn_without_an_error_and_accessible(chromium: Browser, 
     """Light on a large screen, and no page is wider than a smaller one; dark on a phone."""
     served.level = Access.admin("ada")
     width = WIDTHS["desktop" if look == "light" else "phone"]
-    context = chromium.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=look, reduced_motion="reduce"
-    )
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=look, reduced_motion="reduce")
     tab = Tab(context, served.url)
     tab.allowed = {404}
     checked = PAGES if look == "light" else lanes.share(PAGES, 3)

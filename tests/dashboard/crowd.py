@@ -34,13 +34,14 @@ INSERT INTO taskharbor_jobs (
     payload, attempts, max_attempts, deliveries, lost, group_limit, last_error, reason, created_at, finished_at,
     priority, error_class, fingerprint)
 SELECT {base} + i, '{kind}' || printf('%08d', i), '{kind}', {state}, {lined}, 0, {at}, {base} + i, NULL, '', '', '', '',
-    0, 't', CAST('{{}}' AS BLOB), 0, 0, 0, 0, 0, '{error}', '{error}', {at} - {number} + i, {finished}, 0, {error_class},
-    {fingerprint}
+    0, 't', CAST('{{}}' AS BLOB), 0, 0, 0, 0, 0, '{error}', '{error}', {at} - {number} + i, {finished}, 0,
+    {error_class}, {fingerprint}
 FROM n
 """
 POSTGRES = """
-insert into taskharbor.{table} (id, queue, type, payload, priority, attempts, max_attempts, deliveries, lost, created_at,
-                                state, wake, due, seq, finished_at, worker, error_class, fingerprint, last_error, reason)
+insert into taskharbor.{table} (id, queue, type, payload, priority, attempts, max_attempts, deliveries, lost,
+                                created_at, state, wake, due, seq, finished_at, worker, error_class, fingerprint,
+                                last_error, reason)
 select '{kind}' || lpad(n::text, 8, '0'), '{kind}', 't', '{{}}', 0, 0, 0, 0, 0, {at} - {number} + n, {state}, 0, 0, n,
        {finished}, 'w', {error_class}, {fingerprint}, '{error}', '{error}'
 from generate_series(1, {number}) as n

@@ -90,32 +90,31 @@ class PostgresWork(StoreWork):
     def __init__(self) -> None:
         super().__init__()
         server = postgres.shared()
-        self.place = server.address(server.store())
+        self.address = self.place = server.address(server.store())
         self._opening = self._before = 0
 
     def driver(self) -> Any:
-        return PostgresDriver(self.place)
+        return PostgresDriver(self.address)
 
     async def begin(self, driver: Any) -> None:
         if not self._opening:
-            other = PostgresDriver(self.place)
-            before = await self._pages(2)
+            other = PostgresDriver(self.address)
+            before = await self._pages()
             await other.open()
             await other.close()
-            self._opening = max(1, await self._pages(2) - before)
-        self._before = await self._pages(2)
+            self._opening = max(1, await self._pages() - before)
+        self._before = await self._pages()
 
     async def done(self) -> int:
-        return max(0, await self._pages(1) - self._before - self._opening)
+        return max(0, await self._pages(alone=True) - self._before - self._opening)
 
-    async def _pages(self, connections: int) -> int:
-        """All pages that were touched, when other connections than those of a driver have ended."""
+    async def _pages(self, *, alone: bool = False) -> int:
+        """All pages that were touched. `alone`: when all other connections have ended."""
         import psycopg
 
-        async with await psycopg.AsyncConnection.connect(self.place or "", autocommit=True) as connection:
-            if connections == 1:
-                while (await (await connection.execute(OTHERS)).fetchone() or (0,))[0]:
-                    await connection.execute("select pg_sleep(0.05)")  # in the server: until it has noticed
+        async with await psycopg.AsyncConnection.connect(self.address, autocommit=True) as connection:
+            while alone and (await (await connection.execute(OTHERS)).fetchone() or (0,))[0]:
+                await connection.execute("select pg_sleep(0.05)")  # in the server: until it has noticed
             found = await (await connection.execute(PAGES.encode())).fetchone()
         return int(found[0]) if found else 0
 

@@ -261,7 +261,11 @@ def test_a_one_time_link_works_once_and_the_session_ends():
 
 
 def test_the_cookie_can_be_kept_from_plain_http():
-    for secure, base in ((False, "http://localhost:8420"), (True, "http://localhost:8420"), (False, "https://localhost")):
+    for secure, base in (
+        (False, "http://localhost:8420"),
+        (True, "http://localhost:8420"),
+        (False, "https://localhost"),
+    ):
         sessions = Sessions(lambda: 0.0, Access.admin("ada"), secure=secure)
 
         async def come(site: Site, sessions: Sessions = sessions, base: str = base, secure: bool = secure) -> None:

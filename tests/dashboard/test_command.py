@@ -61,7 +61,9 @@ def test_the_link_works_once_and_ctrl_c_ends_it(dsn: str):
                 came = browser.get(link)
                 assert came.status_code == 200
                 assert "Secure" in came.headers["set-cookie"].split("; ")
-                session = came.headers["set-cookie"].partition(";")[0]  # as a browser behind a proxy with https sends it
+                session = came.headers["set-cookie"].partition(";")[
+                    0
+                ]  # as a browser behind a proxy with https sends it
                 browser.headers["cookie"] = session
                 assert browser.get("/").status_code == 200
                 assert httpx.get(link, timeout=30).status_code == 403

@@ -1,8 +1,8 @@
 """What a page costs the store: calls and rows under a written ceiling, whatever the store holds; nothing unseen.
 
-In `make chaos` the store holds a million ready jobs, as many done ones and a hundred thousand dead ones, on every kind of
-store; and what the store itself does for a page is counted, too: steps of SQLite's machine, pages that PostgreSQL touches,
-commands that Redis runs. No time is asserted: pages get all the time they need.
+In `make chaos` the store holds a million ready jobs, as many done ones and a hundred thousand dead ones, on every kind
+of store; and what the store itself does for a page is counted, too: steps of SQLite's machine, pages that PostgreSQL
+touches, commands that Redis runs. No time is asserted: pages get all the time they need.
 """
 
 import asyncio
@@ -70,8 +70,8 @@ WIDE_CEILINGS = {
 }
 WIDE_ROUND = (8, 8_000)
 
-# What the store does for one page: hundreds of steps of SQLite's machine, pages of PostgreSQL, commands of Redis. Some pages
-# look at ten thousand dead jobs. A search that finds nothing looks at a hundred thousand, if it is not stopped before.
+# What the store does for one page: hundreds of steps of SQLite's machine, pages of PostgreSQL, commands of Redis. Some
+# pages look at ten thousand dead jobs. A search that finds nothing looks at a hundred thousand, if it is not stopped.
 WORK = {
     "sqlite": {"usual": 12_000, "ten thousand": 20_000, "search": 60_000},
     "postgres": {"usual": 8_000, "ten thousand": 80_000, "search": 20_000},

@@ -22,8 +22,11 @@ MIN_TOKEN_CHARS = 32
 
 
 class Sessions:
-    """The sessions of one dashboard. `access`: what a person who is let in may do; `cookie`: the cookie's name; `secure`:
-    browsers send it over https alone, also if this server itself speaks http."""
+    """The sessions of one dashboard.
+
+    `access`: what a person who is let in may do; `cookie`: the cookie's name; `secure`: browsers send it over https
+    alone, also if this server itself speaks http.
+    """
 
     def __init__(
         self,

@@ -136,9 +136,7 @@ async def _all_queues(driver: Driver, now: datetime) -> _AllQueues:
     return _AllQueues(sorted({*known, *counts, *served}), counts, cap, workers)
 
 
-async def _rows(
-    driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence[str], cursor: str | None
-) -> QueueRows:
+async def _rows(driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence[str], cursor: str | None) -> QueueRows:
     recent = await _recent(driver, now)
     counted = {name: seen.counts.get(name, {}) for name in seen.names}
     rows = [await _row(driver, now, name, counted[name], seen, recent) for name in shown]

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskharbor.client.schedule_info import ScheduleInfo
+from taskharbor.ops.timefmt import format_duration, relative
 from taskharbor.policy.cron import NICKNAMES
 from taskharbor.policy.wall_clock import zone_of
-from taskharbor.ops.timefmt import format_duration, relative
 
 OVERDUE_AFTER = timedelta(minutes=1)
 """A due schedule that no worker has fired for this long needs a look."""
@@ -57,7 +57,7 @@ def words_of(info: ScheduleInfo) -> str:
 
     try:
         fields = NICKNAMES.get(info.cron.lower(), info.cron)
-        return CronSim(fields, datetime(2000, 1, 1)).explain()
+        return CronSim(fields, datetime(2000, 1, 1, tzinfo=UTC)).explain()
     except CronSimError:
         return ""
 

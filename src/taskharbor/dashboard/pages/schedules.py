@@ -56,7 +56,9 @@ async def schedule(sight: Sight, asked: Asked) -> Shown:
     typed = {key: asked.query[key] for field in FIELDS for key in (field, f"was_{field}") if key in asked.query}
     preview = EditPreview() if found.schedule is None else preview_edit(found.schedule, typed, now)
     shown = fields_of(info)
-    data = {**facts_of(info, now), "upcoming": preview.slots} | ({"problem": preview.problem} if preview.problem else {})
+    data = {**facts_of(info, now), "upcoming": preview.slots} | (
+        {"problem": preview.problem} if preview.problem else {}
+    )
     view = {
         "info": info,
         "status": status_of(info, now),
