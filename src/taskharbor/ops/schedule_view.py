@@ -12,7 +12,7 @@ from typing import Any
 
 from taskharbor.client.schedule_info import ScheduleInfo
 from taskharbor.ops.timefmt import format_duration, relative
-from taskharbor.policy.cron import NICKNAMES
+from taskharbor.policy.cron import parse_cron
 from taskharbor.policy.wall_clock import zone_of
 
 OVERDUE_AFTER = timedelta(minutes=1)
@@ -53,12 +53,9 @@ def words_of(info: ScheduleInfo) -> str:
     """
     if not info.cron:
         return ""
-    from cronsim import CronSim, CronSimError
-
     try:
-        fields = NICKNAMES.get(info.cron.lower(), info.cron)
-        return CronSim(fields, datetime(2000, 1, 1, tzinfo=UTC)).explain()
-    except CronSimError:
+        return parse_cron(info.cron).in_words
+    except ValueError:
         return ""
 
 
