@@ -62,6 +62,7 @@ DIRECTORIES = {
     "tests/everyday": "everyday",
     "tests/stall": "stall",
     "tests/cost": "cost-redis",
+    "tests/release": "release",
     "tests/secrecy": "secrets",
     "tests/cli/test_secrets.py": "secrets",
     "tests/observe/test_secrets.py": "secrets",
