@@ -12,6 +12,7 @@ from taskharbor.dashboard import dashboard
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.job import Page
 from taskharbor.ops.access import Access
 from tests.dashboard.site import JSON, NOW, Site, visit
 
@@ -245,3 +246,26 @@ def test_the_header_of_an_action_is_ascii():
         assert json.loads(reply.headers["hx-trigger"])["said"].startswith("queue ä")
 
     visit(act)
+
+
+def test_a_search_that_finds_little_ends_in_time_and_goes_on_with_older():
+    class Slow(MemoryDriver):
+        calls = 0
+
+        async def list(self, *args: Any, **options: Any) -> Any:
+            self.calls += 1
+            site_clock.advance(0.3)
+            return Page((), f"after {self.calls}")
+
+    slow = Slow()
+
+    async def look(site: Site) -> None:
+        nonlocal site_clock
+        site_clock = site.clock
+        page = (await site.get("/jobs?error=none")).text
+        assert slow.calls == 2
+        assert "Nothing found yet" in page
+        assert "cursor=after+2" in page
+
+    site_clock: Any = None
+    visit(look, driver=slow, played=False)

@@ -40,7 +40,9 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
     order = {"order": "-id"} if without else {}
     try:
         cursor = asked.text("cursor")
-        page = await find_page(driver, now, limit=limit, hasty=True, cursor=cursor, **query, **order, **without)
+        page = await find_page(
+            driver, now, limit=limit, clock=sight.client.clock, cursor=cursor, **query, **order, **without
+        )
     except ValueError as error:
         if isinstance(error, TaskHarborError):
             raise
