@@ -251,21 +251,20 @@ def test_the_header_of_an_action_is_ascii():
 def test_a_search_that_finds_little_ends_in_time_and_goes_on_with_older():
     class Slow(MemoryDriver):
         calls = 0
+        clock: Any = None
 
         async def list(self, *args: Any, **options: Any) -> Any:
             self.calls += 1
-            site_clock.advance(0.3)
+            self.clock.advance(0.3)
             return Page((), f"after {self.calls}")
 
     slow = Slow()
 
     async def look(site: Site) -> None:
-        nonlocal site_clock
-        site_clock = site.clock
+        slow.clock = site.clock
         page = (await site.get("/jobs?error=none")).text
         assert slow.calls == 2
         assert "Nothing found yet" in page
         assert "cursor=after+2" in page
 
-    site_clock: Any = None
     visit(look, driver=slow, played=False)
