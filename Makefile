@@ -97,13 +97,13 @@ demo: $(PACKAGE) ## ten seconds in this terminal: workers, retries, a crash, a d
 	@$(BIN)/taskharbor demo
 
 .PHONY: dashboard
-dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow
+dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow, a schedule
 	$(call quietly,$(PIP) -e '.[dashboard]')
 	@$(BIN)/taskharbor demo --dashboard
 
 .PHONY: pictures
 pictures: $(STAMP) ## take the screenshots that the documents show, from a seeded store in a real browser
-	@tests/servers/provision chromium
+	@tests/servers/provision chromium fonts
 	@$(BIN)/python -m tests.browser.pictures
 
 .PHONY: check

@@ -30,7 +30,7 @@ from taskharbor.dashboard.recall import Recall, Remembered
 from taskharbor.dashboard.rendering import Links, render
 from taskharbor.dashboard.routes import ACTS, PAGES, ActRoute, PageRoute
 from taskharbor.dashboard.sampler import REFRESH_S, sampler_of
-from taskharbor.dashboard.stream import MAX_STREAMS, stream
+from taskharbor.dashboard.stream import has_room, stream
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import (
     DriverError,
@@ -277,9 +277,10 @@ class DashboardApp:
             room.access.require(Permission.VIEW)
         except AccessDenied as error:
             return _json({"error": str(error)}, 403)
-        if self._sampler.viewers >= MAX_STREAMS:
+        who = room.access.name
+        if not has_room(self._sampler, who):
             return _json({"error": "too many tabs are open; this one reads every 10 s"}, 503)
-        return stream(self._sampler, self._harbor.clock, request.query_params.get("job"))
+        return stream(self._sampler, self._harbor.clock, request.query_params.get("job"), who)
 
     async def robots(self, request: Request) -> Response:
         """Nothing here is for a crawler."""
