@@ -148,6 +148,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         options.setdefault("codec", self.codec)
         options.setdefault("clock", self.clock)
         options.setdefault("lifespan", self._lifespan)
+        options.setdefault("declared_lifespan", self._lifespan)
         options.setdefault("overrides", self._overrides)
         options.setdefault("child_processes", not self.client.is_isolated)
         if options.get("queues") is None:
