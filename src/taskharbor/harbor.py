@@ -72,7 +72,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         self.observers: tuple[Observer, ...] = callables(observers, "observers")
         self.middleware = callables(middleware, "middleware")
         self.call_middleware = callables(call_middleware, "call_middleware")
-        self.client = Client(
+        self.client = self._make_client(
             dsn_or_driver,
             codec=codec,
             clock=clock,
@@ -83,6 +83,9 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         )
         super().__init__(self.client, self.client.codec, Queues(queues, self._declared_queues))
         self.client.enqueuer.on_stored = self._on_stored
+
+    def _make_client(self, dsn_or_driver: Driver | str | None, **options: Any) -> Client:
+        return Client(dsn_or_driver, **options)
 
     def __repr__(self) -> str:
         return f"Harbor({self.client._drivers!r})"

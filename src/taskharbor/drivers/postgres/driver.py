@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from taskharbor.drivers.connections import expect
-from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, SingleVerbs, within_lease
+from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, Driver, SingleVerbs, within_lease
 from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.postgres import caller_connection, reading, schema
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
@@ -137,6 +137,12 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         from taskharbor.drivers.postgres.blocking import PostgresBlocking
 
         return PostgresBlocking(self._dsn)
+
+    def on_connection(self, connection: Callable[[], Any]) -> Driver:
+        """A driver whose calls are a part of the transaction that is open on a connection of psycopg's."""
+        from taskharbor.drivers.postgres.on_connection import PostgresOnConnection
+
+        return PostgresOnConnection(self._dsn, connection)
 
     async def migrate(self) -> int:
         """Bring the schema to this version, whatever the DSN says; returns the number it had."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from taskharbor.drivers.contract import SingleVerbs
+from taskharbor.drivers.contract import Driver, SingleVerbs
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.calls import ClientCalls
@@ -82,6 +82,12 @@ class SqliteDriver(ClientCalls, SingleVerbs):
         other = SqliteDriver(self._dsn)
         other.options = self.options
         return other
+
+    def on_connection(self, connection: Callable[[], Any]) -> Driver:
+        """A driver whose calls are a part of the transaction that is open on an `sqlite3.Connection` of the caller's."""
+        from taskharbor.drivers.sqlite.on_connection import SqliteOnConnection
+
+        return SqliteOnConnection(self.options, connection)
 
     def migration_sql(self, found: int = 0) -> str:
         """The SQL that upgrades a schema of number `found` (0: none) to this one; empty if there is nothing to do."""

@@ -1,0 +1,29 @@
+"""What every worker process and child enters before its first job: Django, and the project's own lifespan.
+
+A child process unpickles this by name, so importing the module sets Django up there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from taskharbor.django.setup import set_up_once
+
+set_up_once()
+
+
+@asynccontextmanager
+async def lifespan_of(alias: str) -> AsyncIterator[Any]:
+    """The lifespan of the harbor behind TASKS[alias]. OPTIONS["lifespan"] names the project's own."""
+    from django.utils.module_loading import import_string
+
+    from taskharbor.django.harbors import harbor_of
+
+    own = harbor_of(alias).backend.lifespan
+    if own is None:
+        yield None
+        return
+    async with import_string(own)() as given:
+        yield given
