@@ -58,6 +58,7 @@ DIRECTORIES = {
     "tests/omniq": "omniq",
     "tests/supervisor": "supervisor",
     "tests/processes": "processes",
+    "tests/django_admin": "django-admin",
     "tests/observe": "observe",
     "tests/everyday": "everyday",
     "tests/stall": "stall",
