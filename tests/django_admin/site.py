@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ class Site:
 
     def __enter__(self) -> "Site":
         self.run("serve.py", "prepare")
-        asyncio.run(self._play())
+        with ThreadPoolExecutor(1) as pool:  # in tests with a browser, a loop runs in this thread
+            pool.submit(lambda: asyncio.run(self._play())).result(PATIENCE_S)
         for kind in KINDS:
             self.processes[kind] = subprocess.Popen(
                 [sys.executable, "serve.py", kind], cwd=PROJECT, env=self._env, stdout=subprocess.PIPE, text=True
