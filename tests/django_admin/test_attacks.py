@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -147,4 +148,8 @@ def test_a_stream_of_events_is_for_asgi(site: Site) -> None:
         changing.start()
         assert next(line for line in lines if line.startswith("event:")) == "event: changed"
         seen.set()
+        assert person.client.get("/viewers").text == "1"
     changing.join(60)
+    ends = time.monotonic() + 60
+    while person.client.get("/viewers").text != "0":  # the tab was closed: nothing looks at the store for it
+        assert time.monotonic() < ends
