@@ -13,8 +13,16 @@ def viewers(request: HttpRequest) -> HttpResponse:
     return HttpResponse(str(sampler_of(harbor).viewers))
 
 
+def loops(request: HttpRequest) -> HttpResponse:
+    """How many event loops of this process have opened the store."""
+    from taskharbor.django import harbor
+
+    return HttpResponse(str(len(harbor.client._drivers._by_loop)))
+
+
 urlpatterns = [
     path("viewers", viewers),
+    path("loops", loops),
     path("admin/jobs/", include("taskharbor.django.dashboard")),
     path("admin/other/", include(dashboard_urls(backend="other"))),
     path("admin/", admin.site.urls),
