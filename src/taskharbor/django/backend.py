@@ -30,7 +30,7 @@ from taskharbor.django.api import (
 )
 from taskharbor.django.harbors import DjangoHarbor, harbor_of
 from taskharbor.django.results import BACKEND, POSITIONAL, result_of
-from taskharbor.django.settings import read_options
+from taskharbor.django.settings import BackendOptions, read_options
 from taskharbor.django.task import HarborTask, options_of
 from taskharbor.model.errors import JobNotFound, StoreMissing
 from taskharbor.model.ids import new_id
@@ -52,7 +52,12 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        self.harbor_options = read_options(alias, params)
+        self._params = params
+
+    @property
+    def harbor_options(self) -> BackendOptions:
+        """The checked OPTIONS. Not read when the backend is made: `manage.py check` has to say what is wrong."""
+        return read_options(self.alias, self._params)
 
     @property
     def harbor(self) -> DjangoHarbor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -31,16 +31,21 @@ from taskharbor.model.times import Duration
 T = TypeVar("T")
 
 
-def driver_on(options: BackendOptions, find: Callable[[], Any]) -> Driver:
-    """A driver for the store of a backend whose calls run on a connection of Django's, which `find` returns."""
+def driver_on(
+    options: BackendOptions, find: Callable[[], Any], lock: AbstractContextManager[Any] | None = None
+) -> Driver:
+    """A driver for the store of a backend whose calls run on a connection of Django's, which `find` returns.
+
+    `lock`: held during each call, if other threads use that connection.
+    """
     dsn = address_of(options)
     if dsn is None:
         from taskharbor.drivers.sqlite.on_connection import SqliteOnConnection
         from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
 
-        return SqliteOnConnection(SqliteOptions(IN_MEMORY), lambda: raw_connection(find()))
+        return SqliteOnConnection(SqliteOptions(IN_MEMORY), lambda: raw_connection(find()), lock)
     driver: Any = open_driver(dsn)
-    made: Driver = driver.on_connection(lambda: raw_connection(find()))
+    made: Driver = driver.on_connection(lambda: raw_connection(find()), lock)
     return made
 
 
@@ -106,7 +111,7 @@ class ConnectionAccess:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, as the caller asked
 
     async def driver(self, deadline: float) -> ClientDriver:
         driver: ClientDriver = self._driver

@@ -34,6 +34,8 @@ class DeclaredFunction:
         self.type: str = type_of(task.func)
         self.call = _callable(task, self)
         self.layout = _layout(self.call)
+        own = inspect.signature(self.call).parameters
+        self.parameters = frozenset(each for each in own if each not in self.call.__annotations__)
 
     def on(self, harbor: DjangoHarbor) -> Task[..., Any]:
         """The task of TaskHarbor's that stores its jobs; declared on first use."""
