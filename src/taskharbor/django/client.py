@@ -1,7 +1,8 @@
 """The client of a Django harbor: it follows the address of Django's database, and joins Django's transactions.
 
-Where the store is a database of Django's, a job is enqueued on Django's own connection: in the transaction that is open
-there, or else in one of its own. Reads within such a transaction run on it, too: they see what it has written.
+Where the store is a database of Django's, blocking calls use Django's own connection of the calling thread, as a query
+of the ORM would. A job is enqueued in the transaction that is open there, or else in one of its own; reads see what
+that transaction has written. Awaited calls read on connections of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from taskharbor.client.client import Client
 from taskharbor.client.driver_per_loop import DriverPerLoop
 from taskharbor.client.enqueue_middleware import PrepareRecords
 from taskharbor.client.portal import refuse_on_loop
-from taskharbor.django.address import address_of, is_in_memory, raw_connection
+from taskharbor.django.address import address_of, raw_connection
 from taskharbor.django.settings import BackendOptions
 from taskharbor.drivers.contract import ClientDriver, Driver
 from taskharbor.drivers.registry import open_driver
@@ -179,8 +180,7 @@ class DjangoClient(Client):
         if self.joins_transactions:
             refuse_on_loop(method, instead)
             connection = connections[self.backend.database]
-            if connection.in_atomic_block or is_in_memory(connection):
-                return run_on_this_thread(call, ConnectionAccess(driver_on(self.backend, lambda: connection)))
+            return run_on_this_thread(call, ConnectionAccess(driver_on(self.backend, lambda: connection)))
         return super().blocking(call, method, call_timeout, polls=polls, needs=needs, instead=instead)
 
 

@@ -49,7 +49,15 @@ class SignalThread:
             if self._executor is None or self._pid != os.getpid():
                 self._executor = ThreadPoolExecutor(1, "taskharbor-django-signals")
                 self._pid = os.getpid()
-            self._executor.submit(function)
+            self._executor.submit(_with_fresh_connections, function)
+
+
+def _with_fresh_connections(function: Callable[[], object]) -> None:
+    close_old_connections()
+    try:
+        function()
+    finally:
+        close_old_connections()
 
 
 _thread = SignalThread()
@@ -75,15 +83,12 @@ class FinishedSignals:
         declared = registry.find(job.type)
         if declared is None:
             return
-        close_old_connections()
         try:
             info = JobInfo(replace(job, finished_at=datetime.now(UTC)), state) if _is_only_logged() else self._read(job)
             result = result_of(info, declared, self._harbor.backend.alias)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
         except Exception as error:  # by class alone: its text may quote a payload
             logger.error("task_finished was not sent for job %s: %s", job.id, type(error).__name__)
-        finally:
-            close_old_connections()
 
     def _read(self, job: JobRecord) -> JobInfo:
         try:

@@ -6,9 +6,9 @@
             [job] = enqueued(confirm)
             drain()
 
-In a `TestCase` jobs live in the test's transaction, which is never committed: they run on the test's own connection, and
-so do the queries of their handlers. No test runner and no setting is needed. Jobs that wait for a commit, because their
-store is elsewhere, are there when `captureOnCommitCallbacks(execute=True)` has run it.
+In a `TestCase` jobs live in the test's transaction, which is never committed: they run on the test's own connection,
+and so do the queries of their handlers. No test runner and no setting is needed. Jobs that wait for a commit, because
+their store is elsewhere, are there when `captureOnCommitCallbacks(execute=True)` has run it.
 """
 
 from __future__ import annotations
