@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from taskharbor.client.access import AwaitedAccess, BlockingAccess, StoreAccess, run_on_this_thread
 from taskharbor.client.budget import Budget
@@ -26,6 +26,7 @@ from taskharbor.django.settings import BackendOptions
 from taskharbor.drivers.contract import ClientDriver, Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock
+from taskharbor.model.errors import StoreMissing
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
 
@@ -155,7 +156,18 @@ class DjangoClient(Client):
             return super().store(prepare, connection, method, call_timeout)
         refuse_on_loop(method)
         with in_transaction(self.backend.database) as mine:
-            return super().store(prepare, mine, method, call_timeout)
+            try:
+                return super().store(prepare, mine, method, call_timeout)
+            except StoreMissing as error:
+                raise self._not_migrated() from error
+
+    def _not_migrated(self) -> StoreMissing:
+        database = self.backend.database
+        command = "migrate" if self.backend.migrate == "auto" else "harbor migrate"
+        option = "" if database == DEFAULT_DB_ALIAS or command != "migrate" else f" --database {database}"
+        return StoreMissing(
+            f"the database {database!r} has no tables of TaskHarbor yet; run `python manage.py {command}{option}`"
+        )
 
     async def astore(
         self, prepare: PrepareRecords, connection: Any, call_timeout: Duration | None = None
