@@ -67,7 +67,9 @@ def python() -> str:
 @functools.cache
 def version() -> tuple[int, int]:
     """The Django that the lane runs with."""
-    asked = subprocess.run([python(), "-c", "import django; print(*django.VERSION[:2])"], capture_output=True, text=True)
+    asked = subprocess.run(
+        [python(), "-c", "import django; print(*django.VERSION[:2])"], capture_output=True, text=True
+    )
     major, minor = asked.stdout.split()
     return int(major), int(minor)
 
@@ -82,6 +84,9 @@ def main() -> None:
     path = interpreter()
     if path is not None and not os.environ.get("TASKHARBOR_DJANGO"):
         make(FOLDER, path, NEWEST)
+    from tests.django.upstream import sources
+
+    sources()  # here and not in a test, which should cost no more than what it tests
     without = "" if path is not None else " (there is no Python 3.12 or later here, which Django 6 needs)"
     print(f"django: the lane runs with {described()}{without}")
 

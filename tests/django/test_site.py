@@ -1,46 +1,31 @@
-"""The tests of a Django project (site/), run by Django itself: on SQLite in memory, on a file and on PostgreSQL."""
+"""The tests of a Django project (site/), run by Django itself: on SQLite in memory, on a file, on PostgreSQL and Redis."""
 
 import json
-import os
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
+from tests.django.site_program import BACKEND, run
+from tests.servers import postgres, redis
 
-from tests.django.environment import described, python
-from tests.servers import postgres
-
-SITE = Path(__file__).parent / "site"
-PATIENCE = 240  # seconds until a command counts as hanging; never a figure
-
-
-def run(*arguments: str, **environment: str) -> str:
-    """Run manage.py; what it printed."""
-    done = subprocess.run(
-        [python(), "-W", "error::ResourceWarning", "manage.py", *arguments],
-        cwd=SITE,
-        env=clean(environment),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, f"{described()}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
-
-
-def clean(environment: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TASKHARBOR", "DJANGO", "PG"))}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **environment}
+CASES = ("shop.cases.transactions", "shop.cases.results")
 
 
 def test_in_memory() -> None:
-    assert "OK" in run("test", SITE_DATABASE=":memory:")
+    assert "OK" in run("test", *CASES, "shop.cases.checks", SITE_DATABASE=":memory:")
 
 
 def test_a_file(tmp_path: Path) -> None:
     connections = json.dumps({"TEST": {"NAME": str(tmp_path / "test.sqlite3")}})
-    run("test", "shop.tests.test_transactions", SITE_DATABASE=str(tmp_path / "db"), SITE_CONNECTIONS=connections)
+    run("test", CASES[0], SITE_DATABASE=str(tmp_path / "db"), SITE_CONNECTIONS=connections)
 
 
 def test_postgres() -> None:
-    assert "OK" in run("test", SITE_DATABASE=postgres.shared().address(postgres.shared().database()))
+    assert "OK" in run("test", *CASES, SITE_DATABASE=postgres.shared().address(postgres.shared().database()))
+
+
+def test_jobs_elsewhere() -> None:
+    dsn = redis.shared().url
+    tasks = {
+        "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"dsn": dsn}},
+        "now": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"dsn": dsn, "enqueue": "now"}},
+    }
+    assert "OK" in run("test", "shop.cases.elsewhere", SITE_DATABASE=":memory:", SITE_TASKS=json.dumps(tasks))

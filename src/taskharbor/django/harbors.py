@@ -88,6 +88,7 @@ class DjangoHarbor(Harbor):
         self.backend = self.client.backend = backend
         self._queues.listed = frozenset(backend.queues) if backend.queues else None
         self.client.use(None)
+        declare_anew(self)
 
     def _make_client(self, dsn_or_driver: Driver | str | None, **options: Any) -> Client:
         return DjangoClient(self.backend, **options)
@@ -138,8 +139,6 @@ def check_alias(alias: str) -> None:
 
 def harbor_of(alias: str = "default") -> DjangoHarbor:
     """The harbor behind TASKS[alias]."""
-    from taskharbor.django.registry import declare_known
-
     params = tasks_settings().get(alias)
     read = _read.get(alias)
     if read is not None and read[0] is params:
@@ -150,11 +149,18 @@ def harbor_of(alias: str = "default") -> DjangoHarbor:
         harbor = _harbors.get(alias)
         if harbor is None:
             harbor = _harbors[alias] = DjangoHarbor(options)
-            declare_known(harbor)
+            declare_anew(harbor)
         elif harbor.backend != options:
             harbor.change(options)
         _read[alias] = params, harbor
         return harbor
+
+
+def declare_anew(harbor: DjangoHarbor) -> None:
+    """Declare the tasks of Django's on a harbor that is new, or has other settings."""
+    from taskharbor.django.registry import declare_known  # it imports what imports this module
+
+    declare_known(harbor)
 
 
 def made_harbors() -> tuple[DjangoHarbor, ...]:

@@ -79,9 +79,10 @@ def find(type: str) -> DeclaredFunction | None:
 
 
 def declare_known(harbor: DjangoHarbor) -> None:
-    """Declare all functions on a harbor that is new."""
+    """Declare all functions on a harbor that is new, or has other defaults now."""
     with _changing:
         for each in list(_known.values()):
+            harbor.forget_task(each.type)
             each.on(harbor)
 
 

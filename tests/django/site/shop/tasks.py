@@ -34,7 +34,9 @@ def fail(text: str) -> None:
 
 
 @task(takes_context=True)
-def everything(context: TaskContext, a: Any, /, b: Any = 2, *rest: Any, ctx: JobContext, c: Any = 4, **more: Any) -> Any:
+def everything(
+    context: TaskContext, a: Any, /, b: Any = 2, *rest: Any, ctx: JobContext, c: Any = 4, **more: Any
+) -> Any:
     result = context.task_result
     return {
         "context": [context.attempt, result.status, result.args, result.kwargs, result.worker_ids == [ctx.worker]],

@@ -203,7 +203,9 @@ class Signals(TestCase):
             tasks.write.enqueue("x")
             self.assertEqual(self.seen, [])
         drain()
-        self.assertEqual(self.seen, [("enqueued", "READY", 0), ("started", "RUNNING", 0), ("finished", "SUCCESSFUL", 0)])
+        self.assertEqual(
+            self.seen, [("enqueued", "READY", 0), ("started", "RUNNING", 0), ("finished", "SUCCESSFUL", 0)]
+        )
 
     def test_a_failure_that_is_retried_is_not_the_end(self) -> None:
         tasks.fail.enqueue("x")
