@@ -93,17 +93,20 @@ def _harbors() -> Iterator[DjangoHarbor]:
     return (harbor_of(alias) for alias in our_aliases())
 
 
+def _is_lent(connection: Any, database: str | None) -> bool:
+    """Whether handlers use this connection: no other shows what the test has written. One that the test does not use is
+    left alone; it may not even be allowed to."""
+    is_open = connection.connection is not None
+    return is_open and (connection.alias == database or connection.in_atomic_block or is_in_memory(connection))
+
+
 @contextmanager
 def _in_this_test(harbor: DjangoHarbor, ended: list[Callable[[], object]]) -> Iterator[None]:
     """Run jobs on the connections of this thread, and note what to send when they have ended."""
     database = harbor.backend.database
-    mine = {
-        alias: connections[alias]
-        for alias in connections
-        if alias == database or connections[alias].in_atomic_block or is_in_memory(connections[alias])
-    }
-    for connection in mine.values():
-        connection.ensure_connection()
+    if database is not None:
+        connections[database].ensure_connection()
+    mine = {alias: connections[alias] for alias in connections if _is_lent(connections[alias], database)}
     deliver, harbor.signals.deliver = harbor.signals.deliver, ended.append
     try:
         with ExitStack() as stack:
