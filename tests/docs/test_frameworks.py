@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.django import environment
 from tests.docs import pages
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, Step
 from tests.docs.terminal import PATIENCE, Terminal
 
 # Calls an ASGI application without a server, as one would: its lifespan, then a request, then the end.
@@ -46,22 +47,24 @@ async def ask(app, method, target, read=lambda body: json.loads(body or b"null")
 # It runs in a worker that has set Django up, finds the order that was committed with it, and changes it. A view whose
 # transaction is rolled back leaves neither order nor job.
 LOOK = """
-from shop.worker import harbor
+import os
+os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
+from taskharbor.django import harbor
 from django.db import connection
 from django.test import Client
 from orders import views
 from orders.models import Order
 from orders.tasks import confirm
-from taskharbor.testing import enqueued
+from taskharbor.django.testing import enqueued
 
-(job,) = enqueued(harbor, confirm)
-result = harbor.job(job.id).result(60)
+[result] = enqueued(confirm)
+harbor.job(result.id).wait(60)
+result.refresh()
 connection.settings_dict["ATOMIC_REQUESTS"] = True
 views.JsonResponse = None
 Client(SERVER_NAME="localhost", raise_request_exception=False).post("/orders", {"email": "x@example.com"})
 orders = Order.objects.all()
-print(result, len(orders), [order.confirmed for order in orders], len(enqueued(harbor, confirm)))
-harbor.close()
+print(result.return_value, len(orders), [order.confirmed for order in orders], len(enqueued(confirm)))
 """
 
 
@@ -80,16 +83,25 @@ def follow(page: str, terminal: Terminal) -> list[str]:
 
 
 def test_the_django_page_works_as_it_is_written(tmp_path: Path) -> None:
-    with Terminal(tmp_path) as terminal:
-        printed = follow("django.md", terminal)
-        *_, listed, _, _, _, tested = printed
+    """With Django 6 if there is an environment for it; else with 5.2, and the names that the page says for it."""
+    with Terminal(tmp_path, Path(environment.python()).parent) as terminal:
+        steps = pages.steps(ROOT / "docs" / "django.md")
+        if environment.version() < (6, 0):
+            steps = [_backported(step) for step in steps]
+        printed = [terminal.follow(step) for step in steps]
+        *_, listed, _, tested = printed
         assert "orders.tasks.confirm" in listed
-        assert "Found 2 test(s)" in tested
+        assert "Found 3 test(s)" in tested
         (tmp_path / "look.py").write_text(LOOK, encoding="utf-8")
         assert terminal.type("python look.py").splitlines()[-1] == "ada@example.com 1 [True] 1"
         ((code, log),) = terminal.interrupt()
         assert code == 0, log
         assert "AppRegistryNotReady" not in log
+
+
+def _backported(step: Step) -> Step:
+    text = step.text.replace("from django.tasks", "from django_tasks")
+    return step._replace(text=text.replace('["taskharbor.django", ', '["taskharbor.django", "django_tasks", '))
 
 
 def test_the_fastapi_page_works_as_it_is_written(tmp_path: Path) -> None:

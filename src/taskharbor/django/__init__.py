@@ -20,10 +20,11 @@ __all__ = ["TaskHarborBackend", "harbor", "harbor_options"]
 
 def __getattr__(name: str) -> Any:
     if name == "harbor":  # not kept: the settings may name another backend in a test
-        from taskharbor.django.harbors import harbor_of
         from taskharbor.django.setup import set_up_once
 
-        set_up_once()
+        set_up_once()  # before the next line, which imports what needs it
+        from taskharbor.django.harbors import harbor_of
+
         return harbor_of("default")
     if name == "TaskHarborBackend":
         from taskharbor.django.backend import TaskHarborBackend

@@ -19,8 +19,13 @@ POSTGRES = "postgresql"
 SQLITE = "sqlite"
 
 # What Django passes to psycopg and an address may say too. The rest is about Django's own connections.
+_SSL = ("mode", "cert", "key", "password", "rootcert", "crl", "crldir", "sni", "certmode", "negotiation")
 _OF_LIBPQ = frozenset(
-    ["hostaddr", "passfile", "sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl", "sslcrldir", "sslsni", "gssencmode", "krbsrvname", "channel_binding", "require_auth", "target_session_attrs", "load_balance_hosts", "service", "sslcertmode", "sslnegotiation"]
+    {
+        *(f"ssl{name}" for name in _SSL),
+        *("hostaddr", "passfile", "gssencmode", "krbsrvname", "channel_binding", "require_auth"),
+        *("target_session_attrs", "load_balance_hosts", "service"),
+    }
 )
 
 
@@ -37,6 +42,8 @@ def address_of(options: BackendOptions) -> str | None:
     # Only `manage.py migrate` changes a schema: a web process may have a role that cannot.
     store = {"migrate": "manual", **options.store}
     if connection.vendor == POSTGRES:
+        if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):  # Django's word for a pooler of transactions
+            store = {"pgbouncer": True, **store}
         return _with(_postgres(connection), store)
     if connection.vendor == SQLITE:
         path = sqlite_path(connection)
@@ -49,7 +56,7 @@ def address_of(options: BackendOptions) -> str | None:
 
 def sqlite_path(connection: Any) -> str | None:
     """The file of an SQLite database; None if it is in memory."""
-    name = os.fspath(connection.settings_dict["NAME"])
+    name = str(connection.settings_dict["NAME"])
     if connection.is_in_memory_db():
         return None
     if name.startswith("file:"):

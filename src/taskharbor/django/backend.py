@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,6 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.utils import timezone
 
-from taskharbor.client.handle import JobHandle
 from taskharbor.django import registry
 from taskharbor.django.api import (
     BaseTaskBackend,
@@ -30,13 +29,14 @@ from taskharbor.django.api import (
 )
 from taskharbor.django.harbors import DjangoHarbor, harbor_of
 from taskharbor.django.results import BACKEND, POSITIONAL, result_of
-from taskharbor.django.settings import read_options
-from taskharbor.django.task import HarborTask, options_of
+from taskharbor.django.settings import BackendOptions, read_options
+from taskharbor.django.task import HarborTask, options_of, refuse_unknown
 from taskharbor.model.errors import JobNotFound, StoreMissing
 from taskharbor.model.ids import new_id
-from taskharbor.model.job import JobInfo
+from taskharbor.model.job import JobInfo, JobRecord
 from taskharbor.model.times import to_ms
-from taskharbor.tasks.prepare import TaskCall
+from taskharbor.tasks.options import declared as check_options
+from taskharbor.tasks.prepare import TaskCall, prepare_all
 
 logger = logging.getLogger("taskharbor.django")
 
@@ -52,7 +52,12 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        self.harbor_options = read_options(alias, params)
+        self._params = params
+
+    @property
+    def harbor_options(self) -> BackendOptions:
+        """The checked OPTIONS. Not read when the backend is made: `manage.py check` has to say what is wrong."""
+        return read_options(self.alias, self._params)
 
     @property
     def harbor(self) -> DjangoHarbor:
@@ -63,7 +68,8 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
         """InvalidTask unless this backend can run it."""
         super().validate_task(task)
         try:
-            options_of(task)
+            refuse_unknown(self.harbor_options.defaults, "defaults")
+            check_options({**self.harbor_options.defaults, **options_of(task)}, task.module_path)
         except (TypeError, ValueError) as error:
             raise InvalidTask(str(error)) from error
 
@@ -86,7 +92,7 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
             task=task,
             id=call.id,
             status=TaskResultStatus.READY,
-            enqueued_at=datetime.now(UTC),
+            enqueued_at=None,
             started_at=None,
             last_attempted_at=None,
             finished_at=None,
@@ -128,12 +134,15 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
         self, task: Any, declared: registry.DeclaredFunction, args: list[Any], kwargs: dict[str, Any]
     ) -> TaskCall:
         """The call to store. Its id is made here: the result needs it before the job is stored."""
-        metadata = dict(options_of(task).pop("metadata", {}))
+        own = {**self.harbor_options.defaults, **options_of(task)}
+        metadata = dict(own.pop("metadata", {}))
+        before = declared.options(self.harbor_options)
+        own = {name: value for name, value in own.items() if name not in before or before[name] != value}
         if args:
             metadata[POSITIONAL] = str(len(args))
         if self.alias != declared.task.backend:
             metadata[BACKEND] = self.alias
-        options = {**options_of(task), "queue": task.queue_name, "priority": int(task.priority), "metadata": metadata}
+        options = {**own, "queue": task.queue_name, "priority": int(task.priority), "metadata": metadata}
         if task.run_after is not None:
             naive = timezone.is_naive(task.run_after)
             options["run_at"] = timezone.make_aware(task.run_after) if naive else task.run_after
@@ -144,10 +153,17 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
         )
 
     def _store(self, call: TaskCall, result: Any) -> None:
-        handle: JobHandle[Any]
-        (handle,) = self.harbor.client.enqueue_calls([call], "task.enqueue")
-        if handle.existed and handle.id != result.id:  # its idempotency key is known: this is the job that was there
-            object.__setattr__(result, "id", handle.id)
+        client = self.harbor.client
+        records: list[JobRecord] = []
+
+        def prepared(now: datetime) -> list[JobRecord]:
+            records[:] = prepare_all([call], client.default_queue, now)
+            return records
+
+        (stored,) = client.store(prepared, None, "task.enqueue", call.options.call_timeout)
+        object.__setattr__(result, "enqueued_at", records[0].created_at)
+        if stored.id != result.id:  # its idempotency key is known: this is the job that was there
+            object.__setattr__(result, "id", stored.id)
 
     def _store_after_commit(self, call: TaskCall, result: Any) -> None:
         try:

@@ -1,18 +1,19 @@
 """The client of a Django harbor: it follows the address of Django's database, and joins Django's transactions.
 
-Where the store is a database of Django's, a job is enqueued on Django's own connection: in the transaction that is open
-there, or else in one of its own. Reads within such a transaction run on it, too: they see what it has written.
+Where the store is a database of Django's, blocking calls use Django's own connection of the calling thread, as a query
+of the ORM would. A job is enqueued in the transaction that is open there, or else in one of its own; reads see what
+that transaction has written. Awaited calls read on connections of their own.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from taskharbor.client.access import AwaitedAccess, BlockingAccess, StoreAccess, run_on_this_thread
 from taskharbor.client.budget import Budget
@@ -20,27 +21,33 @@ from taskharbor.client.client import Client
 from taskharbor.client.driver_per_loop import DriverPerLoop
 from taskharbor.client.enqueue_middleware import PrepareRecords
 from taskharbor.client.portal import refuse_on_loop
-from taskharbor.django.address import address_of, is_in_memory, raw_connection
+from taskharbor.django.address import address_of, raw_connection
 from taskharbor.django.settings import BackendOptions
 from taskharbor.drivers.contract import ClientDriver, Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock
+from taskharbor.model.errors import StoreMissing
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
 
 T = TypeVar("T")
 
 
-def driver_on(options: BackendOptions, find: Callable[[], Any]) -> Driver:
-    """A driver for the store of a backend whose calls run on a connection of Django's, which `find` returns."""
+def driver_on(
+    options: BackendOptions, find: Callable[[], Any], lock: AbstractContextManager[Any] | None = None
+) -> Driver:
+    """A driver for the store of a backend whose calls run on a connection of Django's, which `find` returns.
+
+    `lock`: held during each call, if other threads use that connection.
+    """
     dsn = address_of(options)
     if dsn is None:
         from taskharbor.drivers.sqlite.on_connection import SqliteOnConnection
         from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
 
-        return SqliteOnConnection(SqliteOptions(IN_MEMORY), lambda: raw_connection(find()))
+        return SqliteOnConnection(SqliteOptions(IN_MEMORY), lambda: raw_connection(find()), lock)
     driver: Any = open_driver(dsn)
-    made: Driver = driver.on_connection(lambda: raw_connection(find()))
+    made: Driver = driver.on_connection(lambda: raw_connection(find()), lock)
     return made
 
 
@@ -106,7 +113,7 @@ class ConnectionAccess:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, as the caller asked
 
     async def driver(self, deadline: float) -> ClientDriver:
         driver: ClientDriver = self._driver
@@ -149,7 +156,18 @@ class DjangoClient(Client):
             return super().store(prepare, connection, method, call_timeout)
         refuse_on_loop(method)
         with in_transaction(self.backend.database) as mine:
-            return super().store(prepare, mine, method, call_timeout)
+            try:
+                return super().store(prepare, mine, method, call_timeout)
+            except StoreMissing as error:
+                raise self._not_migrated() from error
+
+    def _not_migrated(self) -> StoreMissing:
+        database = self.backend.database
+        command = "migrate" if self.backend.migrate == "auto" else "harbor migrate"
+        option = "" if database == DEFAULT_DB_ALIAS or command != "migrate" else f" --database {database}"
+        return StoreMissing(
+            f"the database {database!r} has no tables of TaskHarbor yet; run `python manage.py {command}{option}`"
+        )
 
     async def astore(
         self, prepare: PrepareRecords, connection: Any, call_timeout: Duration | None = None
@@ -174,8 +192,7 @@ class DjangoClient(Client):
         if self.joins_transactions:
             refuse_on_loop(method, instead)
             connection = connections[self.backend.database]
-            if connection.in_atomic_block or is_in_memory(connection):
-                return run_on_this_thread(call, ConnectionAccess(driver_on(self.backend, lambda: connection)))
+            return run_on_this_thread(call, ConnectionAccess(driver_on(self.backend, lambda: connection)))
         return super().blocking(call, method, call_timeout, polls=polls, needs=needs, instead=instead)
 
 

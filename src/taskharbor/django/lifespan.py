@@ -1,6 +1,6 @@
 """What every worker process and child enters before its first job: Django, and the project's own lifespan.
 
-A child process unpickles this by name, so importing the module sets Django up there.
+A child process of a worker finds the function by its name, and enters it before it imports the module of a task.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 
 from taskharbor.django.setup import set_up_once
 
-set_up_once()
-
 
 @asynccontextmanager
 async def lifespan_of(alias: str) -> AsyncIterator[Any]:
     """The lifespan of the harbor behind TASKS[alias]. OPTIONS["lifespan"] names the project's own."""
+    set_up_once()
     from django.utils.module_loading import import_string
 
     from taskharbor.django.harbors import harbor_of

@@ -21,6 +21,7 @@ from taskharbor.tasks.task import Task
 
 if TYPE_CHECKING:
     from taskharbor.django.harbors import DjangoHarbor
+    from taskharbor.django.settings import BackendOptions
 
 _known: dict[str, DeclaredFunction] = {}
 _changing = threading.RLock()
@@ -34,6 +35,13 @@ class DeclaredFunction:
         self.type: str = type_of(task.func)
         self.call = _callable(task, self)
         self.layout = _layout(self.call)
+        own = inspect.signature(self.call).parameters
+        self.parameters = frozenset(each for each in own if each not in self.call.__annotations__)
+
+    def options(self, backend: BackendOptions) -> dict[str, Any]:
+        """The options of ours that it is declared with; those of a call may differ."""
+        own = {**backend.defaults, **options_of(self.task)}
+        return {name: value for name, value in own.items() if name != "idempotency_key"}
 
     def on(self, harbor: DjangoHarbor) -> Task[..., Any]:
         """The task of TaskHarbor's that stores its jobs; declared on first use."""
@@ -41,7 +49,7 @@ class DeclaredFunction:
             found = harbor.tasks.get(self.type)
             if found is None or found.function is not self.call:
                 harbor.forget_task(self.type)
-                given = {name: value for name, value in options_of(self.task).items() if name != "idempotency_key"}
+                given = self.options(harbor.backend)
                 if self.task.backend == harbor.backend.alias:
                     given["queue"] = self.task.queue_name
                 found = harbor.task(name=self.type, **given)(self.call)
@@ -71,9 +79,10 @@ def find(type: str) -> DeclaredFunction | None:
 
 
 def declare_known(harbor: DjangoHarbor) -> None:
-    """Declare all functions on a harbor that is new."""
+    """Declare all functions on a harbor that is new, or has other defaults now."""
     with _changing:
         for each in list(_known.values()):
+            harbor.forget_task(each.type)
             each.on(harbor)
 
 

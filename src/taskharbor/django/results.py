@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.django.api import Task, TaskError, TaskResult, TaskResultStatus
+from taskharbor.django.api import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
 from taskharbor.django.error_text import traceback_of
 from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of
 from taskharbor.model.job import JobInfo, JobRecord, State
@@ -74,8 +74,10 @@ def task_of(job: JobRecord, declared: DeclaredFunction, backend: str) -> Any:
         changes["backend"] = backend
     if not changes:
         return task
-    made = Task.using(task, **changes)  # an amended job may be in a queue that the settings do not name
-    return made
+    try:
+        return Task.using(task, **changes)
+    except InvalidTask:  # an amended job may be in a queue that the settings do not name
+        return task
 
 
 def arguments_of(job: JobRecord, declared: DeclaredFunction) -> tuple[list[Any], dict[str, Any]]:

@@ -16,7 +16,7 @@ import msgspec
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
 
-KNOWN = ("database", "dsn", "enqueue", "lifespan", "migrate", "store", "using")
+KNOWN = ("database", "defaults", "dsn", "enqueue", "lifespan", "migrate", "store", "using")
 ENQUEUE = ("on_commit", "now")
 MIGRATE = ("auto", "manual")
 
@@ -25,7 +25,8 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Checked OPTIONS. Either `database` or `dsn` is set.
 
     `using`: the alias whose commit `enqueue="on_commit"` waits for. `store`: options for the driver, such as
-    {"schema": "jobs", "retention": "7d"}. `migrate`: whether `manage.py migrate` creates and upgrades the store.
+    {"schema": "jobs", "retention": "7d"}. `defaults`: options for tasks that do not
+    give them. `migrate`: whether `manage.py migrate` creates and upgrades the store.
     """
 
     alias: str
@@ -35,6 +36,7 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True):
     using: str = DEFAULT_DB_ALIAS
     migrate: str = "auto"
     store: Mapping[str, Any] = {}
+    defaults: Mapping[str, Any] = {}
     lifespan: str | None = None
     queues: tuple[str, ...] = ()
 
@@ -72,5 +74,8 @@ def read_options(alias: str, params: Mapping[str, Any]) -> BackendOptions:
     store = given.get("store", {})
     if not isinstance(store, Mapping) or not all(isinstance(name, str) for name in store):
         raise ImproperlyConfigured(f"{where}: store: expected a dictionary of options such as {{'retention': '7d'}}")
+    defaults = given.get("defaults", {})
+    if not isinstance(defaults, Mapping):
+        raise ImproperlyConfigured(f"{where}: defaults: expected a dictionary such as {{'max_attempts': 5}}")
     queues = params.get("QUEUES", ["default"])
-    return BackendOptions(alias=alias, **{**given, "store": dict(store)}, queues=tuple(queues))
+    return BackendOptions(alias=alias, **given, queues=tuple(queues))

@@ -10,13 +10,18 @@ import asyncio
 import sys
 from typing import Any
 
+from django.core import mail
 from django.db import connections, transaction
 
-from taskharbor.django.address import address_of, raw_connection
+from taskharbor.django.address import POSTGRES, address_of, raw_connection
 from taskharbor.django.harbors import our_aliases, tasks_settings
 from taskharbor.django.settings import BackendOptions, read_options
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
+from taskharbor.model.errors import DriverError
+
+_OF_POSTGRES = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename <> 'meta'"
+_OF_SQLITE = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'taskharbor\\_%' ESCAPE '\\'"
 
 
 def backends_in(database: str) -> list[BackendOptions]:
@@ -26,18 +31,25 @@ def backends_in(database: str) -> list[BackendOptions]:
 
 
 def after_migrate(using: str, verbosity: int = 1, stdout: Any = None, **told: Any) -> None:
-    """Create or upgrade the stores in a database, unless the settings leave that to a person."""
-    prepared: set[str | None] = set()
+    """Create or upgrade the stores in a database, unless the settings leave that to a person.
+
+    Django sends `post_migrate` after `flush` as well, then without a plan. In a test (Django has replaced the outbox of
+    mail there) that is the end of a `TransactionTestCase`: its jobs go with its rows.
+    """
+    is_flush = "plan" not in told
+    done: set[str | None] = set()
     for options in backends_in(using):
         address = address_of(options)
-        if address in prepared:
+        if address in done:
             continue
-        prepared.add(address)
-        if options.migrate == "manual":
-            continue
-        prepare(options)
-        if verbosity >= 1 and "plan" in told:
-            (stdout or sys.stdout).write(f"  TaskHarbor: the store in database {using!r} is up to date\n")
+        done.add(address)
+        if is_flush:
+            if hasattr(mail, "outbox"):
+                empty(options)
+        elif options.migrate == "auto":
+            prepare(options)
+            if verbosity >= 1:
+                (stdout or sys.stdout).write(f"  TaskHarbor: the store in database {using!r} is up to date\n")
 
 
 def prepare(options: BackendOptions) -> None:
@@ -49,11 +61,40 @@ def prepare(options: BackendOptions) -> None:
         with transaction.atomic(using=options.database):
             schema.prepare(raw_connection(connections[options.database]), "the database in memory", "auto")
         return
-    asyncio.run(_open_and_close(open_driver(f"{address}&migrate=auto")))  # of two options the last one counts
+    asyncio.run(_open(open_driver(f"{address}&migrate=auto")))  # of two equal options the last one counts
 
 
-async def _open_and_close(driver: Driver) -> None:
+def problem_of(options: BackendOptions) -> str | None:
+    """Why the store of a backend cannot be used as it is; None if it can. Changes nothing."""
+    address = address_of(options)
+    if address is None:
+        return None
     try:
-        await driver.open()
+        asyncio.run(_open(open_driver(address), only_existing=True))
+    except DriverError as error:
+        return str(error)
+    return None
+
+
+async def _open(driver: Any, only_existing: bool = False) -> None:
+    opened: Driver = driver
+    try:
+        await (driver.open_existing() if only_existing else opened.open())
     finally:
-        await driver.close()
+        await opened.close()
+
+
+def empty(options: BackendOptions) -> None:
+    """Delete every job of a store, on Django's connection."""
+    connection = connections[options.database]
+    with transaction.atomic(using=options.database), connection.cursor() as cursor:
+        if connection.vendor == POSTGRES:
+            schema = options.store.get("schema", "taskharbor")
+            cursor.execute(_OF_POSTGRES, [schema])
+            quote = connection.ops.quote_name
+            tables = [f"{quote(schema)}.{quote(name)}" for (name,) in cursor.fetchall()]
+        else:
+            cursor.execute(_OF_SQLITE)
+            tables = [connection.ops.quote_name(name) for (name,) in cursor.fetchall() if name != "taskharbor_meta"]
+        for table in tables:
+            cursor.execute(f"DELETE FROM {table}")

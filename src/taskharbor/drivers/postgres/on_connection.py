@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from taskharbor.drivers.postgres.driver import PostgresDriver
@@ -33,16 +34,19 @@ class _Undone(Exception):
 class ConnectionRunner:
     """Runs programs on psycopg's connection inside the one that was given. They never suspend."""
 
-    def __init__(self, options: PostgresOptions, connection: Callable[[], Any]) -> None:
+    def __init__(
+        self, options: PostgresOptions, connection: Callable[[], Any], lock: AbstractContextManager[Any]
+    ) -> None:
         self._options = options
         self._connection = connection
+        self._lock = lock
         self._newest_ms = 0
 
     def time(self) -> float:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # for a lock of another transaction, some milliseconds
+        time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, for some milliseconds
 
     def newest_time(self, milliseconds: int) -> int:
         self._newest_ms = max(self._newest_ms, milliseconds)
@@ -59,9 +63,8 @@ class ConnectionRunner:
         """Run a program once, within a savepoint if a transaction is open: an error leaves that usable."""
         import psycopg
 
-        connection = self._connection()
         try:
-            with connection.transaction():
+            with self._lock, (connection := self._connection()).transaction():
                 result: T = drive_sync(connection, make())
                 if transaction and isinstance(result, BaseException):
                     raise _Undone(result)
@@ -77,12 +80,16 @@ class ConnectionRunner:
 
 @accepts_any_name
 class PostgresOnConnection(PostgresDriver):
-    """A driver on one connection. Made by `PostgresDriver.on_connection`."""
+    """A driver on one connection. Made by `PostgresDriver.on_connection`.
 
-    def __init__(self, dsn: str, connection: Callable[[], Any]) -> None:
+    `lock`: held during each call, if others use the connection.
+    """
+
+    def __init__(
+        self, dsn: str, connection: Callable[[], Any], lock: AbstractContextManager[Any] | None = None
+    ) -> None:
         super().__init__(dsn)
-        self._own_runner = ConnectionRunner(self._options, connection)
-        self._connection = connection
+        self._own_runner = ConnectionRunner(self._options, connection, lock or nullcontext())
 
     async def open(self) -> None:
         """Nothing is opened: the connection is the caller's."""

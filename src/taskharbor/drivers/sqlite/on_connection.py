@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -34,10 +34,13 @@ _SAVEPOINT = "taskharbor_call"
 class ConnectionDatabase:
     """What the driver needs of its database, on one connection."""
 
-    def __init__(self, options: SqliteOptions, connection: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(
+        self, options: SqliteOptions, connection: Callable[[], sqlite3.Connection], lock: AbstractContextManager[Any]
+    ) -> None:
         self.options = options
         self.prune_places: PrunePlaces = {}
         self._connection = connection
+        self._lock = lock
 
     def is_foreign(self) -> bool:
         return False
@@ -61,17 +64,16 @@ class ConnectionDatabase:
 
     @contextmanager
     def _plain_rows(self) -> Iterator[sqlite3.Connection]:
-        connection = self._connection()
-        text_factory, connection.text_factory = connection.text_factory, str
-        row_factory, connection.row_factory = connection.row_factory, None
-        try:
-            yield connection
-        except sqlite3.InterfaceError:
-            raise
-        except sqlite3.Error as error:
-            raise unavailable(self.options.path, error) from error
-        finally:
-            connection.text_factory, connection.row_factory = text_factory, row_factory
+        with self._lock:
+            connection = self._connection()
+            text_factory, connection.text_factory = connection.text_factory, str
+            row_factory, connection.row_factory = connection.row_factory, None
+            try:
+                yield connection
+            except sqlite3.Error as error:
+                raise unavailable(self.options.path, error) from error
+            finally:
+                connection.text_factory, connection.row_factory = text_factory, row_factory
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -93,12 +95,20 @@ class ConnectionDatabase:
 
 @accepts_any_name
 class SqliteOnConnection(SqliteDriver):
-    """A driver on one connection. Made by `SqliteDriver.on_connection`, or directly for a database in memory."""
+    """A driver on one connection. Made by `SqliteDriver.on_connection`, or directly for a database in memory.
 
-    def __init__(self, options: SqliteOptions, connection: Callable[[], sqlite3.Connection]) -> None:
+    `lock`: held during each call, if others use the connection.
+    """
+
+    def __init__(
+        self,
+        options: SqliteOptions,
+        connection: Callable[[], sqlite3.Connection],
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
         self.options = options
         self._dsn = "sqlite://"
-        self._database: Any = ConnectionDatabase(options, connection)
+        self._database: Any = ConnectionDatabase(options, connection, lock or nullcontext())
         self._seen = {}
         self._connection = connection
 
