@@ -1,10 +1,12 @@
-"""The project in `project/`, served as its users serve it, with the scene of the dashboard in its store."""
+"""The project in `project/`, served as its users serve it, with the scene of the dashboard in its store.
+
+It runs with the Python and the Django of the lane `django`.
+"""
 
 import asyncio
 import os
 import re
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import httpx
 
 from taskharbor import Harbor
 from tests.dashboard.scene import Scene, plan, play
+from tests.django import environment
 from tests.lanes import ROOT
 
 PROJECT = Path(__file__).parent / "project"
@@ -36,9 +39,8 @@ class Site:
 
     def run(self, *words: str) -> str:
         """Run a program of the project; its output."""
-        done = subprocess.run(
-            [sys.executable, *words], cwd=PROJECT, env=self._env, capture_output=True, text=True, timeout=PATIENCE_S
-        )
+        command = [environment.python(), *words]
+        done = subprocess.run(command, cwd=PROJECT, env=self._env, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -48,7 +50,7 @@ class Site:
             pool.submit(lambda: asyncio.run(self._play())).result(PATIENCE_S)
         for kind in KINDS:
             self.processes[kind] = subprocess.Popen(
-                [sys.executable, "serve.py", kind], cwd=PROJECT, env=self._env, stdout=subprocess.PIPE, text=True
+                [environment.python(), "serve.py", kind], cwd=PROJECT, env=self._env, stdout=subprocess.PIPE, text=True
             )
         for kind, process in self.processes.items():
             assert process.stdout is not None

@@ -31,8 +31,9 @@ async def lifespan(app, during):
 
 async def ask(app, method, target, read=lambda body: json.loads(body or b"null"), headers=()):
     path, _, query = target.partition("?")
-    scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path, "headers": [*headers],
-             "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "state": {}}
+    scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path,
+             "headers": [*headers], "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+             "state": {}}
     status, body = [], []
     messages = [{"type": "http.request", "body": b"", "more_body": False}]
     async def receive():
@@ -181,7 +182,9 @@ asyncio.run(main())
 @pytest.mark.parametrize("module", ["with_starlette", "with_litestar"])
 def test_the_starlette_and_litestar_applications_of_the_fastapi_page_enqueue(tmp_path: Path, module: str) -> None:
     write_files_of_the_fastapi_page(tmp_path)
-    asked = f"import {module} as web\n" + """
+    asked = (
+        f"import {module} as web\n"
+        + """
 from app import harbor, send_email
 from taskharbor.testing import aenqueued
 async def main():
@@ -191,6 +194,7 @@ async def main():
     print(json.dumps(await lifespan(web.app, during)))
 asyncio.run(main())
 """
+    )
     (status, answer), number = json.loads(python(tmp_path, asked))
     assert (status, list(answer), number) == (202, ["job"], 1)
 
@@ -198,7 +202,9 @@ asyncio.run(main())
 @pytest.mark.parametrize("module", ["with_dashboard", "with_litestar"])
 def test_the_fastapi_page_mounts_the_dashboard(tmp_path: Path, module: str) -> None:
     write_files_of_the_fastapi_page(tmp_path)
-    asked = f"import {module} as web\n" + """
+    asked = (
+        f"import {module} as web\n"
+        + """
 from app import send_email
 def read(body): return body.decode()
 async def main():
@@ -212,6 +218,7 @@ async def main():
     print(json.dumps(await lifespan(web.app, during)))
 asyncio.run(main())
 """
+    )
     assert json.loads(python(tmp_path, asked)) == [200, 200, True, True, True, 303]
 
 

@@ -27,10 +27,7 @@ AsgiApplication: TypeAlias = Callable[..., Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 
 LONGEST_S = 60.0  # for a whole response; the application has shorter limits of its own
-PASSED_ON = (
-    *("accept", "content-type", "last-event-id", "origin", "sec-fetch-site", "x-taskharbor"),
-    *("hx-request", "hx-current-url"),
-)
+PASSED_ON = ("accept", "content-type", "origin", "sec-fetch-site", "x-taskharbor")
 
 
 class BodyTooLarge(ValueError):

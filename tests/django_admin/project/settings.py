@@ -51,7 +51,11 @@ DATABASES = {
         "ATOMIC_REQUESTS": True,
         # Each transaction takes the lock for writing at once, as many projects have it: a view that waited for another
         # connection inside of one would wait for itself.
-        "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20, "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"},
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;",
+        },
     }
 }
 TASKS = {
