@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,8 @@ def test_behind_a_proxy_the_origin_is_that_of_the_outside(site: Site, kind: str)
         ("https://evil.test", 403),
         (site.urls[kind], 403),
     ):
-        assert person.post("/queues/mail/resume", origin=origin, **outside).status_code == status, origin
+        headers: dict[str, Any] = {**outside, "origin": origin}
+        assert person.post("/queues/mail/resume", **headers).status_code == status, origin
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -127,7 +127,7 @@ def _turned_away(request: HttpRequest, site: Any) -> Any:
 
 
 def _home(site: Any) -> str:
-    return reverse("admin:index", current_app=site.name)
+    return str(reverse("admin:index", current_app=site.name))
 
 
 def _kept_private(reply: Any) -> Any:

@@ -30,7 +30,7 @@ def wsgi() -> None:
     from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
     from django.core.wsgi import get_wsgi_application
 
-    class Handler(WSGIRequestHandler):
+    class Handler(WSGIRequestHandler):  # type: ignore[misc]  # Django has no types
         def log_message(self, format: str, *args: object) -> None: ...
 
     server = ThreadedWSGIServer(("127.0.0.1", 0), Handler)
