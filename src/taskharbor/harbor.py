@@ -151,12 +151,13 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         options.setdefault("codec", self.codec)
         options.setdefault("clock", self.clock)
         options.setdefault("lifespan", self._lifespan)
-        options.setdefault("declared_lifespan", self._lifespan)
         options.setdefault("overrides", self._overrides)
         options.setdefault("child_processes", not self.client.is_isolated)
         if options.get("queues") is None:
             options["queues"] = self.declared_queues
-        return Worker(self.driver, handlers=self.handlers, **options)
+        worker = Worker(self.driver, handlers=self.handlers, **options)
+        worker.declared_lifespan = self._lifespan
+        return worker
 
     @property
     def lifespan(self) -> Lifespan | None:

@@ -104,7 +104,7 @@ class Person:
         return self.client.get(f"{prefix}{path}", headers=headers)
 
     def post(self, path: str, fields: dict[str, str] | None = None, **headers: str | None) -> httpx.Response:
-        """An action. A header that is None is left out."""
+        """An action. None leaves a header out."""
         given = {**self.own, **{name.replace("_", "-"): value for name, value in headers.items()}}
         kept = {name: value for name, value in given.items() if value is not None}
         return self.client.post(f"/admin/jobs{path}", data=fields or {}, headers=kept)

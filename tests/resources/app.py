@@ -41,7 +41,7 @@ async def resources() -> AsyncIterator[Resources]:
     if misbehaves("fails"):
         raise ConnectionError("cannot connect to postgresql://ada:secret@db/shop")
     if misbehaves("is-cancelled"):
-        other = asyncio.create_task(asyncio.sleep(60))
+        other = asyncio.create_task(asyncio.Event().wait())
         other.cancel()
         await other
     given = Resources()

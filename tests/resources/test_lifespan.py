@@ -123,7 +123,7 @@ def test_a_cancellation_inside_a_lifespan_is_a_failure_too(when: str) -> None:
         started = asyncio.Event()
 
         async def cancelled() -> None:
-            other = asyncio.create_task(asyncio.sleep(60))
+            other = asyncio.create_task(asyncio.Event().wait())
             other.cancel()
             await other
 

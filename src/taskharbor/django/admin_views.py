@@ -120,7 +120,7 @@ def _told_access(request: Request) -> Access:
 
 
 def _turned_away(request: HttpRequest, site: Any) -> Any:
-    """To the login; a script of a page that was open meanwhile is told in words."""
+    """To the login; a script of a page that was open meanwhile gets a sentence to show."""
     if request.method not in READING:
         return JsonResponse({"error": "you are logged out: load the page again"}, status=403)
     return redirect_to_login(request.get_full_path(), reverse("admin:login", current_app=site.name))

@@ -44,20 +44,20 @@ def respond(
 ) -> HttpResponse | StreamingHttpResponse:
     """The response of an application that is mounted at a prefix. `told`: what its scope has beside the request;
     `limit`: the bytes of a body that are read."""
-    exchange = Exchange(portal, app, _scope(request, prefix, told), _body(request, limit))
-    status, headers = exchange.begun()
+    call = BridgedCall(portal, app, _scope(request, prefix, told), _body(request, limit))
+    status, headers = call.begun()
     kind = headers.pop("content-type", "text/plain")
     reply: HttpResponse | StreamingHttpResponse
     if kind.startswith("text/event-stream") and may_stream(request):
-        reply = StreamingHttpResponse(exchange, status=status, content_type=kind)
+        reply = StreamingHttpResponse(call, status=status, content_type=kind)
     else:
-        reply = HttpResponse(exchange.whole(), status=status, content_type=kind)
+        reply = HttpResponse(call.whole(), status=status, content_type=kind)
     for name, value in headers.items():
         reply.headers[name] = value
     return reply
 
 
-class Exchange:
+class BridgedCall:
     """One call of the application: what it sends arrives here from the loop of the portal."""
 
     def __init__(self, portal: Portal, app: AsgiApplication, scope: AsgiMessage, body: bytes) -> None:

@@ -58,6 +58,8 @@ class Worker:
     >>> worker.run(until_empty=True)
     """
 
+    declared_lifespan: Lifespan | None = None  # the harbor's, for child processes that cannot import the worker's own
+
     def __init__(
         self,
         driver: Driver | str,
@@ -80,13 +82,11 @@ class Worker:
         heart: str = "thread",
         schedules: bool = True,
         lifespan: Lifespan | None = None,
-        declared_lifespan: Lifespan | None = None,
         overrides: Overrides | None = None,
         child_processes: bool = True,
     ) -> None:
         """`schedules=False`: it neither stores what its code declares with `harbor.schedule`, nor fires schedules.
-        `lifespan`: opens what handlers share, once for each run. `declared_lifespan`: the harbor's, for child processes
-        that cannot import the former. `child_processes=False`: a handler with `process=True`
+        `lifespan`: opens what handlers share, once for each run. `child_processes=False`: a handler with `process=True`
         runs in this process."""
         check_policy(retry, "retry")
         self._settings = settings(
@@ -110,7 +110,6 @@ class Worker:
         self._clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self._handlers = handlers if handlers is not None else HandlerRegistry()
         self._lifespan = check_lifespan(lifespan)
-        self._declared_lifespan = declared_lifespan
         self._overrides = overrides if overrides is not None else Overrides()
         self._child_processes = child_processes
         self._outage = Outage(self._settings.name, self._clock, self._observers)
@@ -335,7 +334,7 @@ class Worker:
     async def _start(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> Services:
         injector = Injector(self._overrides)
         if lifespan is not None:
-            declared = self._overrides.of(self._declared_lifespan)
+            declared = self._overrides.of(self.declared_lifespan)
             injector = Injector(self._overrides, lifespan.function, lifespan.given, declared)
         injector.check(self._handlers)
         services = self._services = Services(
