@@ -33,7 +33,7 @@ class RedisMachine(DriverMachine):
 @pytest.mark.lane("machine-redis")
 class TestRedis(RedisMachine):
     kind = "redis7"
-    machine_runs = lanes.figure(test=20, chaos=1000)
+    machine_runs = lanes.figure(test=12, chaos=1000)
 
 
 @pytest.mark.lane("machine-redis")

@@ -10,7 +10,7 @@ from tests.lanes import ROOT, figure, seed
 from tests.schedules.mutations import MUTATIONS
 from tests.schedules.world import make_plan, play
 
-SEEDS = figure(test=12, chaos=4_000)
+SEEDS = figure(test=6, chaos=4_000)
 CHUNKS = 6
 ENOUGH = 200
 SOMETIMES = (
@@ -51,7 +51,7 @@ def test_what_should_go_wrong_goes_wrong() -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 def test_the_simulation_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[name](monkeypatch)
     for number in range(ENOUGH):

@@ -15,7 +15,7 @@ from tests.simulation.plan import FAULTS, make_plan
 from tests.simulation.run import digest, play, report, shrink, trace
 from tests.simulation.sometimes import SOMETIMES
 
-SEEDS = figure(test=500, chaos=20_000)
+SEEDS = figure(test=300, chaos=20_000)
 CHUNKS = 20
 
 

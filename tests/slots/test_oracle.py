@@ -59,7 +59,7 @@ def check(expression: Expression, zone: str, change: datetime, seed: int) -> Non
 
 
 @given(daily_expressions(), places, st.integers(0, 2**32))
-@settings(max_examples=lanes.figure(test=200, chaos=6_000))
+@settings(max_examples=lanes.figure(test=80, chaos=6_000))
 def test_slots_are_those_of_the_oracle(expression: Expression, place: tuple[str, datetime], seed: int):
     check(expression, *place, seed)
 

@@ -155,7 +155,8 @@ class Machine(RuleBasedStateMachine):
         held = self._held(expired=variant < 7) if variant > 4 else []
         chosen = _pick(held or recent, pick)
         if chosen is None or variant == 0:
-            return Lease(f"{self.prefix}unknown", self.prefix + QUEUES[0], "f" * 32, self.twins.now + SECOND)
+            # A name that no step gives to a job: `unknown` may be stored later, and then in another queue than this.
+            return Lease(f"{self.prefix}absent", self.prefix + QUEUES[0], "f" * 32, self.twins.now + SECOND)
         if variant == 1:
             return replace(chosen, token="f" * 32)
         if variant == 2 and (other := _pick(recent, pick + 1)) is not None:
