@@ -1,4 +1,4 @@
-"""Real workers of a Django project: `manage.py migrate`, `manage.py harbor worker run`, killed workers, lost databases."""
+"""Real workers of a Django project: `manage.py harbor worker run`; killed workers, lost databases, roles, commands."""
 
 import json
 import signal
