@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tests.django.environment import described, python
 from tests.django.site_program import BACKEND, PATIENCE, SITE, attempt, clean, command, run
 from tests.servers import postgres
+from tests.supervisor.worker_run import eventually
 
 # Enqueues, waits, prints: what a program of the project would do.
 SCRIPT = """
@@ -66,11 +66,11 @@ def worker(environment: dict[str, str], log: Path, *options: str) -> Iterator[su
 
 
 def await_text(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    ends = time.monotonic() + PATIENCE
-    while text not in log.read_text(encoding="utf-8"):
+    def is_said() -> bool:
         assert process.poll() is None, log.read_text(encoding="utf-8")
-        assert time.monotonic() < ends, log.read_text(encoding="utf-8")
-        time.sleep(0.02)
+        return text in log.read_text(encoding="utf-8")
+
+    eventually(is_said, text)
 
 
 def test_a_project_on_sqlite(tmp_path: Path) -> None:

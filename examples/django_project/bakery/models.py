@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Order(models.Model):
-    """A cake that somebody wants."""
+    """A cake, and whether it was baked."""
 
     cake = models.CharField(max_length=100)
     baked = models.BooleanField(default=False)
