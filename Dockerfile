@@ -13,12 +13,15 @@ COPY src src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels ".[postgres,redis,prometheus,opentelemetry]"
 
 FROM python:3.13-slim
+# The versions are those of the wheels that the first stage made.
+# hadolint ignore=DL3013
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links /wheels "taskharbor[postgres,redis,prometheus,opentelemetry]"
 RUN useradd --system --uid 10001 --create-home --home-dir /app harbor \
     && install --directory --owner harbor --group harbor /run/taskharbor
 WORKDIR /app
-USER harbor
+# By number: Kubernetes cannot tell from a name that it is not root.
+USER 10001
 ENV PYTHONUNBUFFERED=1
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=10s --start-period=30s --retries=3 \

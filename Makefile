@@ -154,6 +154,7 @@ mutants: $(STAMP) ## break each driver on purpose and see the suite notice, ever
 .PHONY: docs
 docs: $(STAMP) ## write docs/cli.md and the table of docs/schedules.md; test the documents: what they show is run
 	@$(BIN)/python -m tests.docs.cli_page
+	@$(BIN)/python -m tests.release.licences
 	@$(BIN)/python -m tests.docs.slots_table
 	@$(PYTEST) tests/docs
 

@@ -62,6 +62,7 @@ DIRECTORIES = {
     "tests/everyday": "everyday",
     "tests/stall": "stall",
     "tests/cost": "cost-redis",
+    "tests/release": "release",
     "tests/secrecy": "secrets",
     "tests/django": "django",
     "tests/cli/test_secrets.py": "secrets",

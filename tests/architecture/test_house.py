@@ -129,6 +129,7 @@ def test_what_is_exempt_from_mypy_or_ruff_says_why(folder: str):
 # What texts name
 
 NAMES_OTHERS = {
+    "docs/comparison.md": "files of other projects",
     "docs/dead-letters.md": "files of a user's program",
     "docs/django.md": "files of a user's program",
     "docs/fastapi.md": "files of a user's program",

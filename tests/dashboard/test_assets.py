@@ -48,8 +48,3 @@ def test_a_template_has_no_hole_in_the_policy(path: Path):
     assert not re.search(r"hx-on|hx-vals=.js:|javascript:", text), "nothing that is evaluated"
     for script in re.findall(r"<script\b[^>]*>(.*?)</script>", text, re.S):
         assert script == "", "no inline script"
-
-
-def test_the_wheel_has_the_files():
-    names = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file()}
-    assert {"templates/base.html", "static/taskharbor.css", "static/vendor/htmx.min.js", "licences/htmx.txt"} <= names

@@ -8,7 +8,9 @@ from bench.stores.environments import PEERS
 from tests.docs import pages
 from tests.docs.pages import ROOT
 from tests.docs.terminal import Terminal
+from tests.docs.test_comparison import cells, tables
 from tests.docs.test_examples import run_script
+from tests.release.licences import PROJECT
 
 README = ROOT / "README.md"
 
@@ -47,8 +49,12 @@ def test_the_demo_needs_no_tools() -> None:
     assert {*imported} - sys.stdlib_module_names == {"taskharbor"}
 
 
-def test_the_first_page_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+def test_the_first_page_is_read_in_a_few_minutes() -> None:
+    """Tables and commands are looked at, not read."""
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    words = [word for _, line in pages.prose(text) if not line.startswith("|") for word in line.split()]
+    assert len(words) <= 600
 
 
 def test_hello_world_has_eight_lines_of_code() -> None:
@@ -75,25 +81,22 @@ def test_the_shell_section_works_as_it_is_typed(tmp_path: Path) -> None:
 
 
 def test_the_figures_are_those_of_the_benchmarks_page() -> None:
-    text, page = README.read_text(encoding="utf-8"), (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    header, *rows = [row for row in _tables(text) if row[0] in ("jobs/s", "Redis", "Postgres")]
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    header, *rows = [row for row in tables(README) if row[0] in ("jobs/s", "Redis", "Postgres")]
     assert [row[0] for row in rows] == ["Redis", "Postgres"]
     for store, *figures in rows:
         begin = page.index(f"<!-- figures of {store.lower()}: begin -->")
         worker = page[begin : page.index("### Enqueueing one at a time", begin)]
-        measured = {row[0].partition(",")[0]: row[1] for row in reversed(_tables(worker))}  # the first row of each
+        measured = {row[0].partition(",")[0]: row[1] for row in reversed(cells(worker))}  # the first row of each
         for subject, figure in zip(header[1:], figures, strict=True):
             assert figure in ("", measured.get(subject.lower())), f"{subject} on {store}"
 
 
 def test_the_versions_that_are_compared_are_those_that_were_measured() -> None:
-    (header,) = [row for row in _tables(README.read_text(encoding="utf-8")) if "Celery 5.7" in row]
-    for name, version in (column.split() for column in header[2:]):
-        (installed,) = [each for each in PEERS[name.lower()] if each.startswith(name.lower())]
-        assert installed.partition("==")[2].startswith(f"{version}.")
-
-
-def _tables(text: str) -> list[list[str]]:
-    """The cells of all rows of all tables."""
-    rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    (header,) = [row for row in tables(README) if "TaskHarbor 0.1" in row]
+    compared = dict(column.split() for column in header[1:])
+    measured = {name: peer for name in compared if (peer := PEERS.get(name.lower()))}
+    assert {"Celery", "RQ", "Dramatiq", "Procrastinate"} <= measured.keys()
+    for name, (installed, *_) in measured.items():
+        assert installed.partition("==")[2].startswith(f"{compared[name]}.")
+    assert PROJECT["version"].startswith(f"{compared['TaskHarbor']}.")

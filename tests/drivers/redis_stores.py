@@ -39,6 +39,23 @@ def with_driver(dsn: str, story: Callable[[Any], Awaitable[Any]]) -> Any:
     return asyncio.run(run())
 
 
+def with_cluster_clients(story: Callable[..., Awaitable[None]], clients: int = 2) -> None:
+    """Run a story with several open drivers on the shared Cluster, emptied."""
+
+    async def run() -> None:
+        servers.shared_cluster().empty()
+        drivers = [RedisDriver(f"{servers.shared_cluster().url}?checks=0") for _ in range(clients)]
+        for driver in drivers:
+            await driver.open()
+        try:
+            await story(*drivers)
+        finally:
+            for driver in drivers:
+                await driver.close()
+
+    asyncio.run(run())
+
+
 def live(story: Callable[[Any, Any], Awaitable[None]], kind: Any = "redis7", *, housekeeping: bool = True) -> None:
     """Run a story with an open driver on an empty store, and a client of the same store. `kind`: of a server, or
     "cluster". `housekeeping`: whether the driver does it beside its calls."""

@@ -1,14 +1,13 @@
 """Edges between the slots of a Cluster, when the client that should deliver them dies: the join still fires, once."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Fail, JobRecord
-from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.cluster_router import ClusterRouter
 from taskharbor.drivers.redis.housekeeping import visit_all
+from tests.drivers.redis_stores import with_cluster_clients as live
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -19,21 +18,6 @@ LEASE = timedelta(seconds=30)
 
 def job(id: str, queue: str, *depends_on: str, **fields) -> JobRecord:
     return JobRecord(id=id, type="t", queue=queue, depends_on=depends_on, created_at=NOW, **fields)
-
-
-def live(story):
-    async def run():
-        servers.shared_cluster().empty()
-        drivers = [RedisDriver(f"{servers.shared_cluster().url}?checks=0") for _ in range(2)]
-        for driver in drivers:
-            await driver.open()
-        try:
-            await story(*drivers)
-        finally:
-            for driver in drivers:
-                await driver.close()
-
-    asyncio.run(run())
 
 
 def router_of(driver) -> ClusterRouter:

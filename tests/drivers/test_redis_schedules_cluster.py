@@ -1,6 +1,5 @@
 """Schedules that come, go and move between the hash slots of a Cluster, while clients die, wait or send again."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +11,7 @@ from taskharbor.drivers.redis import RedisDriver, cluster_schedules, schedule_in
 from taskharbor.drivers.redis.cluster_router import ClusterRouter
 from taskharbor.drivers.redis.cluster_schedules import ClusterSchedules
 from taskharbor.drivers.redis.schedule_index import INDEX
+from tests.drivers.redis_stores import with_cluster_clients as live
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -51,21 +51,6 @@ CHANGES = {
     "move": change(OLD, NEW, job("fired", "b")),
 }
 RESULTS = {"add": [NEW], "delete": [], "move": [NEW]}
-
-
-def live(story: Any, clients: int = 2) -> None:
-    async def run() -> None:
-        servers.shared_cluster().empty()
-        drivers = [RedisDriver(f"{servers.shared_cluster().url}?checks=0") for _ in range(clients)]
-        for driver in drivers:
-            await driver.open()
-        try:
-            await story(*drivers)
-        finally:
-            for driver in drivers:
-                await driver.close()
-
-    asyncio.run(run())
 
 
 def schedules_of(driver: RedisDriver) -> ClusterSchedules:

@@ -37,6 +37,7 @@ def lived(name, folder):
     return {what: proof for what, proof in wrong.items() if proof}
 
 
+@pytest.mark.rotates(len(SIDE_BY_SIDE))
 @pytest.mark.parametrize("names", SIDE_BY_SIDE, ids="+".join)
 def test_nothing_is_lost_while_everything_comes_and_goes(names, tmp_path):
     with ThreadPoolExecutor(len(names)) as threads:

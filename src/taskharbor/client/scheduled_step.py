@@ -21,6 +21,7 @@ from taskharbor.tasks.failure_step import ON_FAILURE_KEY, read_steps, write_step
 from taskharbor.tasks.flow_metadata import LAUNCH_TYPE
 from taskharbor.tasks.launch import failure_steps_of, write_workflow
 from taskharbor.tasks.options import Options, record_of
+from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step, Task
 from taskharbor.tasks.workflow import Spawned, Workflow
 
@@ -62,7 +63,12 @@ def _step(client: Client, name: str, step: Step[Any], rule: Rule) -> Declaration
         )
     _refuse_once(name, task.name, task._options)
     call = step.call()
-    record = record_of(
+    return _declaration(name, _record(client, call), rule, _same(step.arguments, call.payload))
+
+
+def _record(client: Client, call: TaskCall) -> JobRecord:
+    """The job of any slot: its id and its moments come later."""
+    return record_of(
         call.options,
         id="slot",
         type=call.type,
@@ -71,7 +77,6 @@ def _step(client: Client, name: str, step: Step[Any], rule: Rule) -> Declaration
         created_at=EPOCH,
         run_at=None,
     )
-    return _declaration(name, record, rule, _same(step.arguments, call.payload))
 
 
 def _request(client: Client, name: str, request: JobRequest, rule: Rule) -> Declaration:
@@ -79,16 +84,7 @@ def _request(client: Client, name: str, request: JobRequest, rule: Rule) -> Decl
         raise ValueError(f"schedule {name!r}: id: expected none, because every slot has a job of its own")
     call = request.call(client.codec)
     _refuse_once(name, call.type, call.options)
-    record = record_of(
-        call.options,
-        id="slot",
-        type=call.type,
-        payload=call.payload,
-        queue=client.default_queue,
-        created_at=EPOCH,
-        run_at=None,
-    )
-    return _declaration(name, record, rule, _same(request.payload, call.payload))
+    return _declaration(name, _record(client, call), rule, _same(request.payload, call.payload))
 
 
 def _workflow(client: Client, name: str, flow: Workflow, rule: Rule) -> Declaration:

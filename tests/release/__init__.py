@@ -1,0 +1,1 @@
+"""What users download: built, checked, and installed into an environment of its own."""
