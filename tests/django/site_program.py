@@ -22,15 +22,10 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **environment}
 
 
-def attempt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of manage.py, from another folder than its own."""
-    return subprocess.run(
+def run(*arguments: str, **environment: str) -> str:
+    """Run a command of manage.py, from another folder than its own; what it printed."""
+    done = subprocess.run(
         command(*arguments), cwd="/", env=clean(environment), capture_output=True, text=True, timeout=PATIENCE
     )
-
-
-def run(*arguments: str, **environment: str) -> str:
-    """The same, and it succeeds; what it printed."""
-    done = attempt(*arguments, **environment)
     assert done.returncode == 0, f"{described()}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

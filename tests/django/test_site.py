@@ -1,4 +1,4 @@
-"""The tests of a Django project (site/), run by Django itself: on SQLite in memory, on a file, on PostgreSQL and Redis."""
+"""The tests of a Django project (site/), run by Django itself: SQLite in memory, in a file, PostgreSQL, Redis."""
 
 import json
 from pathlib import Path

@@ -18,12 +18,16 @@ CACHE = FOLDER.parent / ".venv-django-tests"
 
 _ITS_CLASS = "asserts the class of Django's own backend"
 _ITS_LACK = "asserts what only the immediate backend lacks"
+_ITS_LOG = (
+    "asserts that the log repeats the text of the exception, which may quote arguments: ours never does. What else it "
+    "says of errors holds in shop.cases.results"
+)
 _ITS_PARTS = "changes a result inside the dummy backend's list; ours is refreshed in shop.cases.results"
 _OTHER_BACKEND = "is about a backend of the test's own"
 LEFT_OUT = {
     "TaskTestCase.test_using_correct_backend": _ITS_CLASS,
     "TaskTestCase.test_get_backend": _ITS_CLASS,
-    "TaskTestCase.test_refresh_result": "calls refresh() on an event loop, where a backend with a database cannot block",
+    "TaskTestCase.test_refresh_result": "calls refresh() on an event loop, where ours refuses to block",
     "TaskTestCase.test_get_missing_result": "calls get_result() on an event loop, where ours refuses to block",
     "DummyBackendTestCase.test_using_correct_backend": _ITS_CLASS,
     "DummyBackendTestCase.test_refresh_result": _ITS_PARTS,
@@ -33,9 +37,8 @@ LEFT_OUT = {
     "ImmediateBackendTestCase.test_cannot_get_result": _ITS_LACK,
     "ImmediateBackendTestCase.test_cannot_refresh_result": _ITS_LACK,
     "ImmediateBackendTestCase.test_cannot_pass_run_after": _ITS_LACK,
-    "ImmediateBackendTestCase.test_throws_keyboard_interrupt": "a worker lives on after a KeyboardInterrupt of a handler",
-    "ImmediateBackendTestCase.test_catches_exception": "asserts that the log repeats the text of the exception, which may "
-    "quote arguments; ours never does. What else it says holds in shop.cases.results",
+    "ImmediateBackendTestCase.test_throws_keyboard_interrupt": "a worker survives it; it ends no caller's program",
+    "ImmediateBackendTestCase.test_catches_exception": _ITS_LOG,
     "CustomBackendTestCase.*": _OTHER_BACKEND,
     "CustomTaskTestCase.*": _OTHER_BACKEND,
 }

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import django
 from django.apps import apps
-from django.conf import settings
 from django.core.checks import Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
@@ -164,8 +164,6 @@ def _installed(options: BackendOptions) -> Iterator[Any]:
 
 def check_backends(app_configs: Any = None, **_: Any) -> list[Any]:
     """The checks of all backends, where Django's own app does not call them: with the backport not installed as app."""
-    if apps.is_installed("django_tasks") or hasattr(settings, "TASKS") is False:
+    if django.VERSION >= (6, 0) or apps.is_installed("django_tasks"):
         return []
-    from taskharbor.django.api import HAS_TASKS
-
-    return [] if HAS_TASKS else [each for alias in our_aliases() for each in check_backend(alias)]
+    return [each for alias in our_aliases() for each in check_backend(alias)]

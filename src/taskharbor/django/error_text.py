@@ -18,10 +18,10 @@ _FRAME = re.compile(r'  File "')
 def traceback_of(text: str) -> str:
     """The text of a traceback for the stored text of an error.
 
-    >>> stored = 'ValueError: no\\n\\n  File "shop.py", line 3, in send\\n    raise ValueError("no")'
+    >>> stored = 'ValueError: no\\n\\n  File "<shop>", line 3, in send\\n    raise ValueError("no")'
     >>> print(traceback_of(stored), end="")
     Traceback (most recent call last):
-      File "shop.py", line 3, in send
+      File "<shop>", line 3, in send
         raise ValueError("no")
     ValueError: no
     """

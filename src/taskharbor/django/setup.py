@@ -13,7 +13,7 @@ _discovered = False
 
 
 def set_up_once() -> None:
-    """Call `django.setup()` if nothing has begun to do so."""
+    """Call `django.setup()`, and import every `tasks.py`, if nothing has begun to do so."""
     import django
     from django.apps import apps
     from django.conf import settings
@@ -23,6 +23,7 @@ def set_up_once() -> None:
     if not settings.configured:
         _explain_missing_settings()
     django.setup()
+    discover()
 
 
 def discover() -> None:

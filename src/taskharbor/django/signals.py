@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from django.db import close_old_connections
@@ -84,7 +83,11 @@ class FinishedSignals:
         if declared is None:
             return
         try:
-            info = JobInfo(replace(job, finished_at=datetime.now(UTC)), state) if _is_only_logged() else self._read(job)
+            info = (
+                JobInfo(replace(job, finished_at=self._harbor.clock.now()), state)
+                if _is_only_logged()
+                else self._read(job)
+            )
             result = result_of(info, declared, self._harbor.backend.alias)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
         except Exception as error:  # by class alone: its text may quote a payload

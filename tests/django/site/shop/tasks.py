@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +98,6 @@ def die_once(marker: str) -> str:
         Path(marker).write_text("here")
         os.kill(os.getpid(), signal.SIGKILL)
     return "alive"
-
-
-@task
-def wait_for(path: str) -> None:
-    """Ends when the file exists: a test holds a job that way."""
-    while not Path(path).exists():
-        threading.Event().wait(0.02)
 
 
 @harbor.task(queue="mail")
