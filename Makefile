@@ -126,7 +126,7 @@ test: check ## everything a change must pass: check, all lanes, and that every l
 .PHONY: all-lanes
 # `make matrix` names the lanes for the lowest and the newest libraries: those that meet their code.
 all-lanes: $(STAMP)
-	@tests/servers/provision
+	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
 	@echo "test: all lanes, $(JOBS) processes"
 	@rm -rf $(LANES)
 	@TASKHARBOR_LANES=$(LANES) $(PYTEST)
@@ -144,12 +144,12 @@ quick: check ## before you save: check, and the quick lanes, which need no serve
 .PHONY: lane
 lane: $(STAMP) ## run one lane, and install only the servers it needs: make lane LANE=simulation
 	@test -n "$(LANE)" || { echo "lane: name one, for example: make lane LANE=unit" >&2; exit 2; }
-	@servers=$$($(BIN)/python -m tests.lanes servers $(LANE)) && tests/servers/provision $$servers
+	@servers=$$($(BIN)/python -m tests.lanes servers $(LANE)) && TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision $$servers
 	@$(PYTEST) --lane=$(LANE)
 
 .PHONY: mutants
 mutants: $(STAMP) ## break each driver on purpose and see the suite notice, every mistake
-	@tests/servers/provision
+	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
 	@TASKHARBOR_LANE=chaos $(PYTEST) --lane=mutants --lane=mutants-sqlite --lane=mutants-postgres --lane=mutants-redis
 
 .PHONY: docs
@@ -173,7 +173,7 @@ $(SITE): $(STAMP)
 
 .PHONY: chaos
 chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
-	@tests/servers/provision
+	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
 	@echo "chaos: the lanes marked chaos in tests/lanes.txt, at full size"
 	@rm -rf $(LANES)
 	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=chaos $(PYTEST) $(LONG)
@@ -182,7 +182,7 @@ chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
 
 .PHONY: matrix
 matrix: $(STAMP) ## every server version, every other Python here, the lowest and newest libraries (long)
-	@tests/servers/provision
+	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
 	@test -n "$$TASKHARBOR_REDIS8" || echo "matrix: NOT TESTED: Redis 8; TASKHARBOR_REDIS8=/path/to/redis-server names one" >&2
 	@echo "matrix: the lanes marked matrix in tests/lanes.txt, whole"
 	@rm -rf $(LANES)
@@ -197,7 +197,7 @@ soak: $(STAMP) ## the soak lanes again and again with fresh seeds: make soak SEC
 
 .PHONY: bench
 bench: $(STAMP) ## measure beside others on every store (installs them first): make bench STORE=redis OPTIONS=--quick
-	@tests/servers/provision
+	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
 	@echo "bench: installing what we compare with"
 	$(call quietly,$(PIP) -e '.[bench]')
 	@$(BIN)/python -m bench.stores.environments

@@ -30,7 +30,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
 RUNS = ("test", "quick", "matrix", "chaos", "soak")
-SERVERS = ("postgres", "pgbouncer", "redis", "chromium")  # what tests/servers/provision installs
+SERVERS = ("postgres", "pgbouncer", "redis", "chromium", "django")  # what tests/servers/provision installs
 PARTS = 60  # a number that many numbers of parts divide
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 UNLISTED = "add it there, or correct the marker"
@@ -59,12 +59,14 @@ DIRECTORIES = {
     "tests/omniq": "omniq",
     "tests/supervisor": "supervisor",
     "tests/processes": "processes",
+    "tests/django_admin": "django-admin",
     "tests/observe": "observe",
     "tests/everyday": "everyday",
     "tests/stall": "stall",
     "tests/cost": "cost-redis",
     "tests/release": "release",
     "tests/secrecy": "secrets",
+    "tests/django": "django",
     "tests/cli/test_secrets.py": "secrets",
     "tests/observe/test_secrets.py": "secrets",
 }

@@ -5,7 +5,10 @@
 - The lowest and the newest library versions that pyproject.toml allows get `.venv-lowest` and `.venv-newest`, and run
   the lanes of `MEETING`: those whose code calls the libraries.
 
-`python -m tests.matrix lowest` (or `newest`, or `3.12`) runs one of them.
+- Every Django that the project supports, on every Python here that it runs on, gets an environment
+  (`.venv-django-6.0-3.12`) and runs the lane `django`.
+
+`python -m tests.matrix lowest` (or `newest`, `3.12`, `django-6.0-3.12`) runs one of them.
 """
 
 import os
@@ -102,6 +105,43 @@ def run_libraries(end: str) -> str:
     return f"{len(MEETING)} lanes green" if code == 0 else f"FAILED: {' '.join(command)}"
 
 
+def djangos() -> list[str]:
+    """Every Django with every Python that it runs on: django-5.2-3.11, …"""
+    from tests.django import environment  # which uses this module
+
+    return [f"django-{series}-{version}" for series, versions in environment.PYTHONS.items() for version in versions]
+
+
+def run_django(name: str) -> str:
+    """The lane of Django with one version of it on one Python; returns a verdict."""
+    from tests.django import environment
+
+    _, series, version = name.split("-")
+    path = find(version)
+    if path is None:
+        return "NOT TESTED: no such Python here"
+    python = environment.make(ROOT / f".venv-{name}", path, environment.SERIES[series])
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--lane=django"]
+    own = {"TASKHARBOR_DJANGO": str(python), "TASKHARBOR_LANE": "matrix"}
+    code = subprocess.run(command, cwd=ROOT, env={**os.environ, **own}).returncode
+    return "the lane is green" if code == 0 else f"FAILED: TASKHARBOR_DJANGO={python} {' '.join(command)}"
+
+
+def run(name: str) -> str:
+    """One entry of the matrix; returns a verdict."""
+    if name.startswith("django-"):
+        return run_django(name)
+    return run_libraries(name) if name in versions.ENDS else run_python(name)
+
+
+def title(name: str) -> str:
+    """An entry for people."""
+    if name.startswith("django-"):
+        _, series, version = name.split("-")
+        return f"Django {series} on Python {version}"
+    return f"the {name} libraries" if name in versions.ENDS else f"Python {name}"
+
+
 def shown(python: str) -> list[str]:
     """Which versions an environment has."""
     names = sorted(versions.normal(name) for name, _, _ in versions.requirements())
@@ -111,10 +151,10 @@ def shown(python: str) -> list[str]:
 
 def main(arguments: Sequence[str] = ()) -> int:
     mine = f"{sys.version_info.major}.{sys.version_info.minor}"
-    names = arguments or [*(version for version in supported() if version != mine), *versions.ENDS]
-    verdicts = {name: run_libraries(name) if name in versions.ENDS else run_python(name) for name in names}
+    names = arguments or [*(version for version in supported() if version != mine), *versions.ENDS, *djangos()]
+    verdicts = {name: run(name) for name in names}
     for name, verdict in verdicts.items():
-        print(f"matrix: {f'the {name} libraries' if name in versions.ENDS else f'Python {name}'}: {verdict}")
+        print(f"matrix: {title(name)}: {verdict}")
     return 1 if any(verdict.startswith("FAILED") for verdict in verdicts.values()) else 0
 
 

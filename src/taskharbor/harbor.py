@@ -94,7 +94,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         self.observers: tuple[Observer, ...] = callables(observers, "observers")
         self.middleware = callables(middleware, "middleware")
         self.call_middleware = callables(call_middleware, "call_middleware")
-        self.client = Client(
+        self.client = self._make_client(
             dsn_or_driver,
             codec=codec,
             clock=clock,
@@ -105,6 +105,9 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         )
         super().__init__(self.client, self.client.codec, Queues(queues, self._declared_queues))
         self.client.enqueuer.on_stored = self._on_stored
+
+    def _make_client(self, dsn_or_driver: Driver | str | None, **options: Any) -> Client:
+        return Client(dsn_or_driver, **options)
 
     def __repr__(self) -> str:
         return f"Harbor({self.client._drivers!r})"
@@ -175,7 +178,9 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         options.setdefault("child_processes", not self.client.is_isolated)
         if options.get("queues") is None:
             options["queues"] = self.declared_queues
-        return Worker(self.driver, handlers=self.handlers, **options)
+        worker = Worker(self.driver, handlers=self.handlers, **options)
+        worker.declared_lifespan = self._lifespan
+        return worker
 
     @property
     def lifespan(self) -> Lifespan | None:

@@ -187,6 +187,8 @@ MAY_READ = {
     "src/taskharbor/drivers/sqlite/turns.py": "how long a caller has waited for its turn or the lock: when to give up",
     "src/taskharbor/drivers/sqlite/wal.py": "how long a sync took: which thread does the next one",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: which thread does the next one",
+    "src/taskharbor/drivers/postgres/on_connection.py": "how long a call has waited for a lock: when to give up",
+    "src/taskharbor/django/client.py": "how long a call has taken: when to give up",
     "src/taskharbor/observe/line_handler.py": "how long a process has held the log's lock: when to write without it",
     "src/taskharbor/ops/doctor.py": "compares the clock of the store with that of the machine, and times one call",
     "src/taskharbor/worker/child_main.py": "a child process does not have its worker's clock; it stamps new jobs only",

@@ -16,10 +16,11 @@ _DONE = "--- the end of what was typed ---"
 class Terminal:
     """One shell for what is typed in order, and one more for each block that has a terminal of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path | None = None) -> None:
+        """`programs`: the folder of another environment's programs."""
         self.folder = folder
         kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TMPDIR") if name in os.environ}
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{programs or Path(sys.executable).parent}:{os.environ['PATH']}"
         self.environment = {**kept, "PATH": path, "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         self._shell = self._bash(stdin=subprocess.PIPE)
         self._beside: list[subprocess.Popen[str]] = []

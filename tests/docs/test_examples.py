@@ -21,7 +21,7 @@ SOURCE = ROOT / "src"
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
     for path in (SOURCE / "taskharbor").rglob("*.py")
-    if path.name != "__main__.py"
+    if path.name != "__main__.py" and not path.match("django/app.py")  # which sets a project up
 )
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if (path / "README.md").exists())
 COMMAND = "2. `python app.py` in this folder: "

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.django import environment
 from tests.docs import pages
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, Step
 from tests.docs.terminal import PATIENCE, Terminal
 
 # Calls an ASGI application without a server, as one would: its lifespan, then a request, then the end.
@@ -26,10 +29,11 @@ async def lifespan(app, during):
     await life
     return answer
 
-async def ask(app, method, target, read=lambda body: json.loads(body or b"null")):
+async def ask(app, method, target, read=lambda body: json.loads(body or b"null"), headers=()):
     path, _, query = target.partition("?")
-    scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path, "headers": [],
-             "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "state": {}}
+    scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path,
+             "headers": [*headers], "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+             "state": {}}
     status, body = [], []
     messages = [{"type": "http.request", "body": b"", "more_body": False}]
     async def receive():
@@ -44,22 +48,24 @@ async def ask(app, method, target, read=lambda body: json.loads(body or b"null")
 # It runs in a worker that has set Django up, finds the order that was committed with it, and changes it. A view whose
 # transaction is rolled back leaves neither order nor job.
 LOOK = """
-from shop.worker import harbor
+import os
+os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
+from taskharbor.django import harbor
 from django.db import connection
 from django.test import Client
 from orders import views
 from orders.models import Order
 from orders.tasks import confirm
-from taskharbor.testing import enqueued
+from taskharbor.django.testing import enqueued
 
-(job,) = enqueued(harbor, confirm)
-result = harbor.job(job.id).result(60)
+[result] = enqueued(confirm)
+harbor.job(result.id).wait(60)
+result.refresh()
 connection.settings_dict["ATOMIC_REQUESTS"] = True
 views.JsonResponse = None
 Client(SERVER_NAME="localhost", raise_request_exception=False).post("/orders", {"email": "x@example.com"})
 orders = Order.objects.all()
-print(result, len(orders), [order.confirmed for order in orders], len(enqueued(harbor, confirm)))
-harbor.close()
+print(result.return_value, len(orders), [order.confirmed for order in orders], len(enqueued(confirm)))
 """
 
 
@@ -78,16 +84,25 @@ def follow(page: str, terminal: Terminal) -> list[str]:
 
 
 def test_the_django_page_works_as_it_is_written(tmp_path: Path) -> None:
-    with Terminal(tmp_path) as terminal:
-        printed = follow("django.md", terminal)
-        *_, listed, _, _, _, tested = printed
+    """With Django 6 if there is an environment for it; else with 5.2, and the names that the page says for it."""
+    with Terminal(tmp_path, Path(environment.python()).parent) as terminal:
+        steps = pages.steps(ROOT / "docs" / "django.md")
+        if environment.version() < (6, 0):
+            steps = [_backported(step) for step in steps]
+        printed = [terminal.follow(step) for step in steps]
+        *_, listed, _, tested = printed
         assert "orders.tasks.confirm" in listed
-        assert "Found 2 test(s)" in tested
+        assert "Found 3 test(s)" in tested
         (tmp_path / "look.py").write_text(LOOK, encoding="utf-8")
         assert terminal.type("python look.py").splitlines()[-1] == "ada@example.com 1 [True] 1"
         ((code, log),) = terminal.interrupt()
         assert code == 0, log
         assert "AppRegistryNotReady" not in log
+
+
+def _backported(step: Step) -> Step:
+    text = step.text.replace("from django.tasks", "from django_tasks")
+    return step._replace(text=text.replace('["taskharbor.django", ', '["taskharbor.django", "django_tasks", '))
 
 
 def test_the_fastapi_page_works_as_it_is_written(tmp_path: Path) -> None:
@@ -164,21 +179,47 @@ asyncio.run(main())
     assert last == {"state": "done", "done": None, "note": None}
 
 
-def test_the_starlette_application_of_the_fastapi_page_enqueues(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["with_starlette", "with_litestar"])
+def test_the_starlette_and_litestar_applications_of_the_fastapi_page_enqueue(tmp_path: Path, module: str) -> None:
     write_files_of_the_fastapi_page(tmp_path)
-    asked = """
-import with_starlette
+    asked = (
+        f"import {module} as web\n"
+        + """
 from app import harbor, send_email
 from taskharbor.testing import aenqueued
 async def main():
     async def during():
-        answer = await ask(with_starlette.app, "POST", "/emails?to=ada")
+        answer = await ask(web.app, "POST", "/emails?to=ada")
         return [answer, len(await aenqueued(harbor, send_email, to="ada"))]
-    print(json.dumps(await lifespan(with_starlette.app, during)))
+    print(json.dumps(await lifespan(web.app, during)))
 asyncio.run(main())
 """
+    )
     (status, answer), number = json.loads(python(tmp_path, asked))
     assert (status, list(answer), number) == (202, ["job"], 1)
+
+
+@pytest.mark.parametrize("module", ["with_dashboard", "with_litestar"])
+def test_the_fastapi_page_mounts_the_dashboard(tmp_path: Path, module: str) -> None:
+    write_files_of_the_fastapi_page(tmp_path)
+    asked = (
+        f"import {module} as web\n"
+        + """
+from app import send_email
+def read(body): return body.decode()
+async def main():
+    async def during():
+        job = await send_email.aenqueue("ada")
+        ada = [(b"x-user", b"ada"), (b"host", b"shop")]
+        page = await ask(web.app, "GET", f"/ops/jobs/{job.id}", read, ada)
+        listed = await ask(web.app, "GET", "/ops/jobs?queue=mail", read, ada)
+        found = [page[0], listed[0], job.id in page[1], job.id in listed[1], "/ops/static/" in page[1]]
+        return [*found, (await ask(web.app, "GET", "/ops/", read))[0]]
+    print(json.dumps(await lifespan(web.app, during)))
+asyncio.run(main())
+"""
+    )
+    assert json.loads(python(tmp_path, asked)) == [200, 200, True, True, True, 303]
 
 
 def test_the_fastapi_pages_own_worker_runs_and_ends_with_the_application(tmp_path: Path) -> None:

@@ -52,12 +52,14 @@ def test_what_is_not_here_is_named_and_what_fails_fails(
     program(machine / "bin" / "make", 'echo "$@"; exit "$CODE"')
     monkeypatch.setattr(matrix, "supported", lambda: [MINE, "9.8", "9.9"])
     monkeypatch.setattr("tests.versions.ENDS", ())
+    monkeypatch.setattr(matrix, "djangos", lambda: ["django-6.0-9.9"])
     monkeypatch.setenv("CODE", "0")
     assert matrix.main() == 0
     said = capfd.readouterr().out
     assert f"VENV=.venv-9.8 PYTHON={machine}/bin/python9.8 LANES=.lanes-9.8 all-lanes\n" in said
     assert "Python 9.8: all lanes green" in said
     assert "Python 9.9: NOT TESTED" in said
+    assert "Django 6.0 on Python 9.9: NOT TESTED" in said
     monkeypatch.setenv("CODE", "2")
     assert matrix.main() == 1
     assert "Python 9.8: FAILED: make VENV=.venv-9.8" in capfd.readouterr().out

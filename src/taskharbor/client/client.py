@@ -81,6 +81,7 @@ class Client(StoreCalls, ClosedAfterBlock):
         self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self.clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self.default_queue = default_queue
+        self._put_aside: list[dict[str, Any]] = []  # by each block of `isolated` that runs
         self.is_isolated = False  # within a block of `taskharbor.testing.isolated`
         self._observers = Observers(logged(callables(observers, "observers")))
         self.enqueuer = Enqueuer(self.clock, callables(enqueue_middleware, "enqueue_middleware"), self._observers)
@@ -132,14 +133,32 @@ class Client(StoreCalls, ClosedAfterBlock):
         self.lookup = JobLookup(self.clock, self.codec)
         self.is_isolated = True
         self.use(driver_or_dsn)
+        self._put_aside.append(before)
         return before
 
     def restore(self, before: dict[str, Any]) -> DriverPerLoop:
-        """Use the former store and clock again; returns the drivers that were used meanwhile, for closing."""
+        """Use the former store and clock again; returns the drivers that were used meanwhile, for closing.
+
+        A block that began later and still runs, as where tests run at once, keeps its own: the real store must not come
+        back before the last block has ended.
+        """
+        place = next(index for index, each in enumerate(self._put_aside) if each is before)
+        del self._put_aside[place]
+        if place < len(self._put_aside):
+            later = self._put_aside[place]  # has put aside what this block used
+            drivers: DriverPerLoop = later["_drivers"]
+            later.update(before)
+            return drivers
         drivers = self._drivers
         for name, value in before.items():
             setattr(self, name, value)
         return drivers
+
+    def close_isolated(self, drivers: DriverPerLoop) -> None:
+        """Close what blocking calls have opened within a block."""
+        drivers.close_blocking()
+        if self.portal.loop is not None:
+            self.portal.call(drivers.close, "isolated", self._call_timeout + PORTAL_SLACK_S)
 
     @property
     def observers(self) -> Observers:

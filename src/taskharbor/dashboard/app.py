@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from taskharbor.dashboard import assets
 from taskharbor.dashboard.acts import Deed, Done
 from taskharbor.dashboard.guard import RequestGuard
+from taskharbor.dashboard.mounting import MOUNTING, NOT_MOUNTED, Mounting
 from taskharbor.dashboard.pages.schedules import has_schedules
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, PageMissing
 from taskharbor.dashboard.recall import Recall, Remembered
@@ -179,16 +180,20 @@ class DashboardApp:
 
     def _frame(self, request: Request, access: Access, title: str, nav: str) -> dict[str, Any]:
         """What every page has around it."""
+        mounting: Mounting = request.scope.get(MOUNTING, NOT_MOUNTED)
         return {
             "link": Links(_prefix(request)),
             "version": assets.version(),
             "app_title": self._title,
+            "home": mounting.home,
+            "home_name": mounting.home_name,
+            "live": mounting.streams,
             "page_title": title,
             "nav": nav,
             "access": access,
             "can": access.allows,
             "read_only": self._read_only,
-            "may_log_out": self._sessions is not None,
+            "may_log_out": self._sessions is not None or mounting.may_log_out,
             "has_schedules": has_schedules(self._harbor),
             "place": place_of(self._harbor) if access.allows(Permission.VIEW) else "",
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),

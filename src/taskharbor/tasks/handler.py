@@ -198,6 +198,10 @@ class HandlerRegistry:
             )
         self._handlers[handler.type] = handler
 
+    def remove(self, type: str) -> None:
+        """Forget a handler, if there is one."""
+        self._handlers.pop(type, None)
+
     def types(self) -> tuple[str, ...]:
         """The names of all job types known here, in order."""
         return tuple(sorted(self._handlers))
@@ -265,7 +269,9 @@ def load_reference(module: str, qualname: str) -> Callable[..., Any]:
     found: Any = import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part)
-    function: Callable[..., Any] = found.function if isinstance(found, Task) else found
+    # A declared object that is not callable, such as a task of Django's, carries its function as a Task does.
+    is_declared = isinstance(found, Task) or (not callable(found) and hasattr(found, "function"))
+    function: Callable[..., Any] = found.function if is_declared else found
     return function
 
 

@@ -267,7 +267,7 @@ class Executor:
             delivery.interrupt()
             if delivery.in_thread:
                 decider.give_back_running(delivery)
-        await self._wait_until_decided(asyncio.sleep(INTERRUPT_GRACE_S))
+        await self._wait_until_decided(asyncio.sleep(INTERRUPT_GRACE_S), or_closing=True)
         for delivery in capacity.undecided():
             decider.give_back_running(delivery)
         await self._wait_until_decided(asyncio.sleep(ENDING_GRACE_S))
@@ -282,11 +282,15 @@ class Executor:
         tasks = [delivery.task for delivery in capacity.running if delivery.task is not None]
         leave_behind(task for task in tasks if task.cancelling())
 
-    async def _wait_until_decided(self, *limits: Any) -> None:
-        """Wait until every running job is decided and its transaction has ended, or one of the limits is over."""
-        changed, over = self.capacity.changed, [asyncio.ensure_future(limit) for limit in limits]
+    async def _wait_until_decided(self, *limits: Any, or_closing: bool = False) -> None:
+        """Wait until every running job is decided and its transaction has ended, or one of the limits is over.
+        `or_closing`: until its dependencies are closed as well, where the loop does that."""
+        capacity, changed = self.capacity, self.capacity.changed
+        over = [asyncio.ensure_future(limit) for limit in limits]
         try:
-            while (self.capacity.undecided() or self.capacity.ending()) and not any(limit.done() for limit in over):
+            while capacity.undecided() or capacity.ending() or (or_closing and capacity.closing()):
+                if any(limit.done() for limit in over):
+                    break
                 changed.clear()
                 change = asyncio.ensure_future(changed.wait())
                 await asyncio.wait((change, *over), return_when=asyncio.FIRST_COMPLETED)

@@ -62,6 +62,8 @@ class Worker:
     >>> worker.run(until_empty=True)
     """
 
+    declared_lifespan: Lifespan | None = None  # the harbor's, for child processes that cannot import the worker's own
+
     @lists_worker_options
     def __init__(
         self,
@@ -338,7 +340,8 @@ class Worker:
     async def _start(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> Services:
         injector = Injector(self._overrides)
         if lifespan is not None:
-            injector = Injector(self._overrides, lifespan.function, lifespan.given)
+            declared = self._overrides.of(self.declared_lifespan)
+            injector = Injector(self._overrides, lifespan.function, lifespan.given, declared)
         injector.check(self._handlers)
         services = self._services = Services(
             settings=self._settings,

@@ -74,6 +74,7 @@ function status() {
   if (paused) return show("paused", "paused");
   if (problem) return show("lost", "store away");
   if (stream && stream.readyState === EventSource.OPEN) return held() ? show("held", "held") : show("live", "live");
+  if (!document.body.dataset.events) return held() ? show("held", "held") : show("live", "every 10 s");
   return show("lost", "connecting");
 }
 async function refresh(forced = false) {
@@ -105,7 +106,7 @@ function trouble(text) {
   place.textContent = told ? `The store does not answer. ${text}` : "";
 }
 function connect() {
-  if (stream || paused || document.hidden || !main().dataset.topics) return;
+  if (stream || paused || document.hidden || !main().dataset.topics || !document.body.dataset.events) return;
   const job = main().dataset.job;
   stream = new EventSource(document.body.dataset.events + (job ? `?job=${encodeURIComponent(job)}` : ""));
   stream.onopen = () => { status(); soon(); };

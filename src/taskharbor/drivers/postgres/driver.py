@@ -7,6 +7,7 @@ sees it half done, and a connection that is lost in the middle leaves all of it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from taskharbor.drivers.connections import expect
-from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, SingleVerbs, within_lease
+from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, Driver, SingleVerbs, within_lease
 from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.postgres import caller_connection, reading, schema
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
@@ -137,6 +138,12 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         from taskharbor.drivers.postgres.blocking import PostgresBlocking
 
         return PostgresBlocking(self._dsn)
+
+    def on_connection(self, connection: Callable[[], Any], lock: AbstractContextManager[Any] | None = None) -> Driver:
+        """A driver whose calls are a part of the transaction that is open on the caller's connection."""
+        from taskharbor.drivers.postgres.on_connection import PostgresOnConnection
+
+        return PostgresOnConnection(self._dsn, connection, lock)
 
     async def migrate(self) -> int:
         """Bring the schema to this version, whatever the DSN says; returns the number it had."""

@@ -18,7 +18,7 @@ from taskharbor.drivers.connections import Kind, expect, kind_of
 from taskharbor.drivers.sqlite import schema
 from taskharbor.drivers.sqlite.connection import is_busy, unavailable
 from taskharbor.drivers.sqlite.enqueue import enqueue
-from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.model.errors import BackendUnavailable, WrongConnection
 from taskharbor.model.job import JobRecord
@@ -31,10 +31,10 @@ def enqueue_on_sync(
     """Store jobs in the transaction of a synchronous connection."""
     kind = expect(connection, "sqlite", asynchronous=False)
     if kind is Kind.DJANGO:
-        return _enqueue_within(_of_django(connection), jobs, now, options)
+        return enqueue_within(_of_django(connection), jobs, now, options)
     if kind is Kind.SQLITE:
-        return _enqueue_within(connection, jobs, now, options)
-    return _enqueue_within(_of_sqlalchemy(connection).driver_connection, jobs, now, options)
+        return enqueue_within(connection, jobs, now, options)
+    return enqueue_within(_of_sqlalchemy(connection).driver_connection, jobs, now, options)
 
 
 async def enqueue_on(
@@ -42,12 +42,12 @@ async def enqueue_on(
 ) -> list[Enqueued]:
     """The same for a coroutine, which may also hold an `sqlite3.Connection`: `ctx.transaction()` gives it one."""
     if kind_of(connection) is Kind.SQLITE:
-        return _enqueue_within(connection, jobs, now, options)
+        return enqueue_within(connection, jobs, now, options)
     kind = expect(connection, "sqlite", asynchronous=True)
     if kind is Kind.ASYNC_SESSION:
         connection = await connection.connection()
     results: list[Enqueued] = await connection.run_sync(
-        lambda wrapped: _enqueue_within(_AioSqliteConnection(_of_sqlalchemy(wrapped)), jobs, now, options)
+        lambda wrapped: enqueue_within(_AioSqliteConnection(_of_sqlalchemy(wrapped)), jobs, now, options)
     )
     return results
 
@@ -124,14 +124,15 @@ class CallerConnection(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> Any: ...
 
 
-def _enqueue_within(
+def enqueue_within(
     connection: CallerConnection, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
 ) -> list[Enqueued]:
     """Store jobs, all or none, together with whatever the caller's transaction commits."""
     text_factory, connection.text_factory = connection.text_factory, str
     row_factory, connection.row_factory = connection.row_factory, None
     try:
-        _check_file(connection, options)
+        if options.path != IN_MEMORY:
+            _check_file(connection, options)
         if not connection.in_transaction:
             _begin(connection)
         connection.execute("SAVEPOINT taskharbor_enqueue")

@@ -6,10 +6,11 @@ A call may be cancelled at any await: if it was not begun, it never is; if it wa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from taskharbor.drivers.contract import SingleVerbs
+from taskharbor.drivers.contract import Driver, SingleVerbs
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.calls import ClientCalls
@@ -82,6 +83,12 @@ class SqliteDriver(ClientCalls, SingleVerbs):
         other = SqliteDriver(self._dsn)
         other.options = self.options
         return other
+
+    def on_connection(self, connection: Callable[[], Any], lock: AbstractContextManager[Any] | None = None) -> Driver:
+        """A driver whose calls are a part of the transaction that is open on the caller's connection."""
+        from taskharbor.drivers.sqlite.on_connection import SqliteOnConnection
+
+        return SqliteOnConnection(self.options, connection, lock)
 
     def migration_sql(self, found: int = 0) -> str:
         """The SQL that upgrades a schema of number `found` (0: none) to this one; empty if there is nothing to do."""

@@ -15,6 +15,9 @@ from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
 _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 
+IN_MEMORY = ":memory:"
+"""Stands for the path of a database in memory, which only a connection of the caller's can reach (on_connection.py)."""
+
 
 class SqliteOptions(msgspec.Struct, frozen=True):
     """What a DSN says. The path is absolute and has no symbolic links: a later change of directory changes nothing, and
@@ -48,7 +51,7 @@ def parse(dsn: str) -> SqliteOptions:
         raise ValueError("expected sqlite:///relative.db or sqlite:////absolute.db")
     parts = urlsplit(dsn)
     path = unquote(parts.path[1:])
-    if ":memory:" in (path, unquote(parts.netloc)) or (not path and not parts.netloc):
+    if IN_MEMORY in (path, unquote(parts.netloc)) or (not path and not parts.netloc):
         raise ValueError(
             "sqlite:// needs a file, such as sqlite:///jobs.db: jobs in memory are lost with their process, "
             "and memory:// is made for that"

@@ -1,0 +1,169 @@
+"""System checks, each with an id, what was expected, and how to mend it.
+
+    taskharbor.E001  OPTIONS cannot be read              taskharbor.E006  the DSN, or an option of `store`, is refused
+    taskharbor.E002  no such alias in DATABASES          taskharbor.E007  QUEUES cannot be read
+    taskharbor.E003  neither PostgreSQL nor SQLite       taskharbor.W008  "taskharbor.django" is not installed
+    taskharbor.E004  psycopg 2                           taskharbor.W009  the file is on a network disk
+    taskharbor.E005  the name of the file is a URI       taskharbor.W010  assume_role
+    taskharbor.W011  the store is not migrated (only when Django checks a database)
+
+No text holds a user, a password or another part of an address that may be secret.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import django
+from django.apps import apps
+from django.core.checks import Error, Warning
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+from taskharbor.django.address import POSTGRES, SQLITE, address_of, sqlite_path
+from taskharbor.django.harbors import our_aliases, tasks_settings
+from taskharbor.django.settings import BackendOptions, read_options
+from taskharbor.drivers.registry import open_driver
+
+APP = "taskharbor.django"
+
+
+def check_backend(alias: str) -> list[Any]:
+    """What is wrong with the settings of TASKS[alias]. Opens nothing."""
+    params = tasks_settings().get(alias, {})
+    wrong = _queues(alias, params.get("QUEUES", ()))
+    if wrong is not None:
+        return [wrong]
+    try:
+        options = read_options(alias, params)
+    except ImproperlyConfigured as error:
+        return [Error(str(error), hint="See docs/django.md for the options of a backend.", id="taskharbor.E001")]
+    return [*_database(options), *_address(options), *_installed(options)]
+
+
+def check_stores(app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any) -> list[Any]:
+    """Whether the stores in these databases are there. Django calls it for commands that work on a database; `migrate`
+    creates them right afterwards."""
+    from taskharbor.django.stores import backends_in, problem_of
+
+    if not databases or "migrate" in sys.argv[1:2]:
+        return []
+    found = []
+    for database in databases:
+        for options in backends_in(database):
+            if check_backend(options.alias):
+                continue  # said already
+            problem = problem_of(options)
+            if problem is not None:
+                manual = options.migrate == "manual"
+                hint = "Run `python manage.py harbor migrate`." if manual else "Run `python manage.py migrate`."
+                text = f"TASKS[{options.alias!r}]: the store in database {database!r} cannot be used: {problem}"
+                found.append(Warning(text, hint=hint, id="taskharbor.W011"))
+    return found
+
+
+def _queues(alias: str, queues: Any) -> Any:
+    where = f"TASKS[{alias!r}]['QUEUES']"
+    if isinstance(queues, str) or not isinstance(queues, list | tuple | set | frozenset):
+        return Error(
+            f"{where}: expected a list of names, got {type(queues).__name__}.",
+            hint=f'Write ["{queues}"].' if isinstance(queues, str) else "Write a list of names of queues.",
+            id="taskharbor.E007",
+        )
+    from taskharbor.model.bounds import check_name
+    from taskharbor.model.job import OPERATIONS_QUEUE
+
+    for name in queues:
+        try:
+            check_name(name, "queue")
+            if name == OPERATIONS_QUEUE:
+                raise ValueError(f"{name!r} is for the core's own jobs")
+        except ValueError as error:
+            return Error(f"{where}: {error}.", hint="Give the queue another name.", id="taskharbor.E007")
+    return None
+
+
+def _database(options: BackendOptions) -> Iterator[Any]:
+    where = f"TASKS[{options.alias!r}]['OPTIONS']"
+    name = options.database if options.database is not None else None
+    if name is None:
+        return
+    if name not in connections.settings:
+        known = ", ".join(map(repr, connections.settings))
+        text = f"{where}: database: expected an alias of DATABASES, got {name!r}."
+        yield Error(text, hint=f"DATABASES has: {known}.", id="taskharbor.E002")
+        return
+    connection = connections[name]
+    if connection.vendor == POSTGRES:
+        yield from _postgres(where, name, connection)
+    elif connection.vendor == SQLITE:
+        try:
+            path = sqlite_path(connection)
+        except ImproperlyConfigured as error:
+            yield Error(f"{where}: {error}", hint="Write its path in NAME.", id="taskharbor.E005")
+            return
+        from taskharbor.drivers.sqlite.connection import network_mount
+
+        kind = None if path is None or not os.path.exists(path) else network_mount(path)
+        if kind:
+            yield Warning(
+                f"{where}: database {name!r}: its file is on a network disk ({kind}), where locks of SQLite fail.",
+                hint="Move the file to a local disk, or use PostgreSQL.",
+                id="taskharbor.W009",
+            )
+    else:
+        yield Error(
+            f"{where}: database {name!r}: expected PostgreSQL or SQLite, got {connection.display_name}.",
+            hint='Name another alias, or keep jobs elsewhere with {"dsn": "redis://…"}.',
+            id="taskharbor.E003",
+        )
+
+
+def _postgres(where: str, name: str, connection: Any) -> Iterator[Any]:
+    from django.db.backends.postgresql.psycopg_any import is_psycopg3
+
+    if not is_psycopg3:
+        yield Error(
+            f"{where}: database {name!r}: expected psycopg 3, but Django uses psycopg2.",
+            hint="pip install 'taskharbor[postgres]': Django prefers psycopg 3 when both are installed.",
+            id="taskharbor.E004",
+        )
+    if connection.settings_dict.get("OPTIONS", {}).get("assume_role"):
+        yield Warning(
+            f"{where}: database {name!r} has 'assume_role', which workers do not take: they use USER itself.",
+            hint="Grant USER the use of the schema of TaskHarbor.",
+            id="taskharbor.W010",
+        )
+
+
+def _address(options: BackendOptions) -> Iterator[Any]:
+    try:
+        address = address_of(options)
+        if address is not None:
+            open_driver(address)
+    except (ValueError, TypeError, ImportError) as error:  # their texts hold no secret
+        option = "dsn" if options.dsn is not None else "store"
+        text = f"TASKS[{options.alias!r}]['OPTIONS']: {option}: {error}"
+        yield Error(text, hint="See docs/dsn.md for addresses and their options.", id="taskharbor.E006")
+    except Exception:
+        return  # of the database: said before
+
+
+def _installed(options: BackendOptions) -> Iterator[Any]:
+    if not apps.is_installed(APP):
+        yield Warning(
+            f"TASKS[{options.alias!r}] names a backend of TaskHarbor, but {APP!r} is not in INSTALLED_APPS: there is "
+            "no `manage.py harbor`, and `migrate` does not create the store.",
+            hint=f'Write INSTALLED_APPS = [..., "{APP}"].',
+            id="taskharbor.W008",
+        )
+
+
+def check_backends(app_configs: Any = None, **_: Any) -> list[Any]:
+    """The checks of all backends, where Django's own app does not call them: with the backport not installed as app."""
+    if django.VERSION >= (6, 0) or apps.is_installed("django_tasks"):
+        return []
+    return [each for alias in our_aliases() for each in check_backend(alias)]

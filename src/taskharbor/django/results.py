@@ -1,0 +1,121 @@
+"""A job as Django's `TaskResult`: its status, its arguments as they were given, and every execution.
+
+    blocked, scheduled, ready → READY     inflight → RUNNING     done → SUCCESSFUL     dlq, cancelled → FAILED
+
+Arguments are stored by name, like those of every other job. How many were given by position is in the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.django.api import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
+from taskharbor.django.error_text import traceback_of
+from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of
+from taskharbor.model.job import JobInfo, JobRecord, State
+
+if TYPE_CHECKING:
+    from taskharbor.django.registry import DeclaredFunction
+
+POSITIONAL = "django.positional"
+BACKEND = "django.backend"
+
+STATUS = {
+    State.BLOCKED: TaskResultStatus.READY,
+    State.SCHEDULED: TaskResultStatus.READY,
+    State.READY: TaskResultStatus.READY,
+    State.INFLIGHT: TaskResultStatus.RUNNING,
+    State.DONE: TaskResultStatus.SUCCESSFUL,
+    State.DLQ: TaskResultStatus.FAILED,
+    State.CANCELLED: TaskResultStatus.FAILED,
+}
+_FAILED = (AttemptKind.FAILED, AttemptKind.TIMEOUT, AttemptKind.LOST)
+_LOST = "taskharbor.LeaseExpired: the worker ended without an outcome, or its lease ran out\n"
+
+
+def result_of(info: JobInfo, declared: DeclaredFunction, alias: str | None = None) -> Any:
+    """The result that stands for a job. `alias`: of the backend that was asked; else the one that enqueued it."""
+    job = info.job
+    backend = alias or job.metadata.get(BACKEND) or declared.task.backend
+    attempts = attempts_of(info)
+    args, kwargs = arguments_of(job, declared)
+    result = TaskResult(
+        task=task_of(job, declared, backend),
+        id=job.id,
+        status=STATUS[info.state],
+        enqueued_at=job.created_at,
+        started_at=next((each.began_at for each in attempts if each.began_at is not None), None),
+        last_attempted_at=next((each.began_at for each in reversed(attempts) if each.began_at is not None), None),
+        finished_at=(job.finished_at or job.failed_at) if info.state.terminal else None,
+        args=args,
+        kwargs=kwargs,
+        backend=backend,
+        errors=errors_of(info, attempts),
+        worker_ids=[each.worker for each in attempts],
+    )
+    if info.state is State.DONE and job.result is not None:
+        object.__setattr__(result, "_return_value", json.loads(job.result))
+    return result
+
+
+def task_of(job: JobRecord, declared: DeclaredFunction, backend: str) -> Any:
+    """The task as the job was enqueued with: its queue, priority and moment."""
+    task = declared.task
+    changes: dict[str, Any] = {}
+    if task.priority != job.priority and -100 <= job.priority <= 100:
+        changes["priority"] = job.priority
+    if task.queue_name != job.queue:
+        changes["queue_name"] = job.queue
+    if job.run_at is not None and not job.attempts:
+        changes["run_after"] = job.run_at
+    if task.backend != backend:
+        changes["backend"] = backend
+    if not changes:
+        return task
+    try:
+        return Task.using(task, **changes)
+    except InvalidTask:  # an amended job may be in a queue that the settings do not name
+        return task
+
+
+def arguments_of(job: JobRecord, declared: DeclaredFunction) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments as the caller gave them: by position, and by name."""
+    given = json.loads(job.payload) if job.payload else {}
+    if not isinstance(given, Mapping):
+        return [given], {}
+    names, var_positional, var_keyword = declared.layout
+    rest = dict(given)
+    count = int(job.metadata.get(POSITIONAL, "0"))
+    args = [rest.pop(name) for name in names[:count] if name in rest]
+    if var_positional is not None:
+        args += rest.pop(var_positional, [])
+    if var_keyword is not None:
+        rest |= rest.pop(var_keyword, {})
+    return args, rest
+
+
+def errors_of(info: JobInfo, attempts: list[Attempt]) -> list[Any]:
+    """One for each execution that failed, oldest first; for a job that was cancelled or died otherwise, one that says
+    so."""
+    errors = [_error(each) for each in attempts if each.kind in _FAILED]
+    job = info.job
+    if info.state is State.CANCELLED:
+        errors.append(TaskError(exception_class_path="taskharbor.JobCancelled", traceback=f"{job.reason}\n"))
+    elif info.state is State.DLQ and (not attempts or attempts[-1].kind not in _FAILED):
+        errors.append(TaskError(exception_class_path="taskharbor.JobDead", traceback=f"{job.reason}\n"))
+    return errors
+
+
+def _error(attempt: Attempt) -> Any:
+    if attempt.kind is AttemptKind.LOST:
+        return TaskError(exception_class_path="taskharbor.LeaseExpired", traceback=_LOST)
+    return TaskError(exception_class_path=class_path(attempt.error_class), traceback=traceback_of(attempt.error))
+
+
+def class_path(name: str) -> str:
+    """The class of an error as Django writes it: with its module, also for those of Python."""
+    if not name or name == "taskharbor.Crashed":
+        return "taskharbor.JobDead"
+    return name if "." in name else f"builtins.{name}"

@@ -1,0 +1,111 @@
+"""The driver on one connection of the caller's: every call is a part of the transaction that is open there.
+
+For reading what a transaction has written before it commits, and for tests whose transaction is never committed. It
+opens nothing, commits nothing that was begun before, and listens to no hints. A call whose connection is lost is not
+repeated: the connection is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+from taskharbor.drivers.postgres.driver import PostgresDriver
+from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.drivers.postgres.statement import Program
+from taskharbor.drivers.postgres.transaction import drive_sync
+from taskharbor.drivers.postgres.tries import unavailable, unusable
+from taskharbor.drivers.unstorable import accepts_any_name
+
+T = TypeVar("T")
+_WAIT_S = 0.02  # nothing announces a job on such a connection
+
+
+class _Undone(Exception):
+    """Carries the result of a program out of its transaction, which is rolled back."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+
+class ConnectionRunner:
+    """Runs programs on psycopg's connection inside the one that was given. They never suspend."""
+
+    def __init__(
+        self, options: PostgresOptions, connection: Callable[[], Any], lock: AbstractContextManager[Any]
+    ) -> None:
+        self._options = options
+        self._connection = connection
+        self._lock = lock
+        self._newest_ms = 0
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, for some milliseconds
+
+    def newest_time(self, milliseconds: int) -> int:
+        self._newest_ms = max(self._newest_ms, milliseconds)
+        return self._newest_ms
+
+    async def run(
+        self,
+        make: Callable[[], Program[T]],
+        *,
+        transaction: bool = False,
+        repeat: bool = True,
+        within: float | None = None,
+    ) -> T:
+        """Run a program once, within a savepoint if a transaction is open: an error leaves that usable."""
+        import psycopg
+
+        try:
+            with self._lock, (connection := self._connection()).transaction():
+                result: T = drive_sync(connection, make())
+                if transaction and isinstance(result, BaseException):
+                    raise _Undone(result)
+                return result
+        except _Undone as undone:
+            refused: T = undone.result
+            return refused
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise unavailable(self._options, error) from error
+        except psycopg.Error as error:
+            raise unusable(self._options, error) from error
+
+
+@accepts_any_name
+class PostgresOnConnection(PostgresDriver):
+    """A driver on one connection. Made by `PostgresDriver.on_connection`.
+
+    `lock`: held during each call, if others use the connection.
+    """
+
+    def __init__(
+        self, dsn: str, connection: Callable[[], Any], lock: AbstractContextManager[Any] | None = None
+    ) -> None:
+        super().__init__(dsn)
+        self._own_runner = ConnectionRunner(self._options, connection, lock or nullcontext())
+
+    async def open(self) -> None:
+        """Nothing is opened: the connection is the caller's."""
+
+    async def open_existing(self) -> None:
+        """Nothing is opened: the connection is the caller's."""
+
+    async def close(self) -> None:
+        """Nothing is closed: the connection is the caller's."""
+
+    def sibling(self) -> PostgresOnConnection:
+        return self
+
+    def _runner(self) -> Any:
+        return self._own_runner
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        await asyncio.sleep(min(timeout, _WAIT_S))
+        return False

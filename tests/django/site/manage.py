@@ -1,0 +1,10 @@
+"""manage.py of the project that the tests drive."""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "site_settings")
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)

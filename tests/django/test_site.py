@@ -1,0 +1,31 @@
+"""The tests of a Django project (site/), run by Django itself: SQLite in memory, in a file, PostgreSQL, Redis."""
+
+import json
+from pathlib import Path
+
+from tests.django.site_program import BACKEND, run
+from tests.servers import postgres, redis
+
+CASES = ("shop.cases.transactions", "shop.cases.results")
+
+
+def test_in_memory() -> None:
+    assert "OK" in run("test", *CASES, "shop.cases.checks", SITE_DATABASE=":memory:")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    connections = json.dumps({"TEST": {"NAME": str(tmp_path / "test.sqlite3")}})
+    run("test", CASES[0], SITE_DATABASE=str(tmp_path / "db"), SITE_CONNECTIONS=connections)
+
+
+def test_postgres() -> None:
+    assert "OK" in run("test", *CASES, SITE_DATABASE=postgres.shared().address(postgres.shared().database()))
+
+
+def test_jobs_elsewhere() -> None:
+    dsn = redis.shared().url
+    tasks = {
+        "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"dsn": dsn}},
+        "now": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"dsn": dsn, "enqueue": "now"}},
+    }
+    assert "OK" in run("test", "shop.cases.elsewhere", SITE_DATABASE=":memory:", SITE_TASKS=json.dumps(tasks))
