@@ -61,6 +61,7 @@ DIRECTORIES = {
     "tests/observe": "observe",
     "tests/everyday": "everyday",
     "tests/stall": "stall",
+    "tests/survival": "survival",
     "tests/cost": "cost-redis",
     "tests/secrecy": "secrets",
     "tests/cli/test_secrets.py": "secrets",
