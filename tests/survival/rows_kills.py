@@ -77,9 +77,9 @@ def joined(field: Field) -> int:
         if note.word == "end":
             ended.setdefault(note.data[0], note.time)
         elif note.word == "joined":
-            number, first, size = note.data
+            number, members = note.data
             finalizers.add(number)
-            early = [n for n in range(first, first + size) if ended.get(n, note.time + 1) > note.time]
+            early = [n for n in members if ended.get(n, note.time + 1) > note.time]
             assert not early, f"the finalizer {number} ran before {len(early)} of its members"
     return len(finalizers)
 

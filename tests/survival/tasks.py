@@ -70,10 +70,10 @@ class Tasks:
             return i
 
         @harbor.task(name="last")
-        async def last(ctx: JobContext, parts: list[Any], n: int, first: int) -> int:
-            """The finalizer: it gets the result of every member, whose numbers begin at `first`."""
+        async def last(ctx: JobContext, parts: list[Any], n: int, first: int = 0, after: list[int] | None = None) -> int:
+            """The finalizer: it gets the result of every member; their numbers begin at `first`, or are `after`."""
             pen.note("start", n, ctx.job.id, ctx.fence)
-            pen.note("joined", n, first, len(parts))
+            pen.note("joined", n, after or list(range(first, first + len(parts))))
             pen.note("end", n, ctx.job.id, ctx.fence)
             return len(parts)
 
