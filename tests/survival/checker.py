@@ -7,13 +7,14 @@ injected, when, and which processes they hit; an execution beyond the first one 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.survival.journal import Note
 
 
 class Fault(NamedTuple):
-    """Something that was done to processes (`pids`; None: to all of them) or to the store, from one moment to another."""
+    """Something that was done to processes (`pids`) or to the store (None), from one moment to another."""
 
     kind: str
     begin: float
@@ -110,7 +111,11 @@ def check(
 
 
 def _lost(
-    verdict: Verdict, acknowledged: Mapping[int, str], ended: set[int], dead: frozenset[int], stored: Mapping[str, Stored]
+    verdict: Verdict,
+    acknowledged: Mapping[int, str],
+    ended: set[int],
+    dead: frozenset[int],
+    stored: Mapping[str, Stored],
 ) -> None:
     """Invariant 1: an acknowledged job was executed to its end, or is in the DLQ, or is cancelled."""
     for number, id in acknowledged.items():
@@ -164,7 +169,7 @@ def _duplicates(
         numbers[runs[0].number].add(id)
         runs.sort()
         spare = expected.get(runs[0].number, 1) - 1
-        for before, after in zip(runs, runs[1:], strict=False):
+        for before, after in pairwise(runs):
             if spare:
                 spare -= 1
                 continue

@@ -125,6 +125,22 @@ class Field:
         self.look()
         return len(self._done)
 
+    def goes_on(self, jobs: int) -> None:
+        """Until one more has ended, or all of them."""
+        before = self.done()
+        self.until(lambda: self.done() > before or self.done() >= jobs, "work goes on")
+
+    def ran(self, jobs: int, patience: float = PATIENCE) -> None:
+        """Until this many numbers have been executed to their end."""
+        self.until(lambda: self.done() >= jobs, f"{jobs} jobs ran", patience)
+
+    def stop(self, *pids: int) -> None:
+        """SIGTERM, and until they have ended."""
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        self.ended(*pids)
+
     def notes(self, word: str) -> list[Note]:
         self.look()
         return [note for note in self.reader.notes if note.word == word]

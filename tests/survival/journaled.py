@@ -86,7 +86,12 @@ class Journaled:
                 self._pen.note("reserved", [[each.job.id, each.job.deliveries] for each in reply], number)
         elif name == "settle":
             rows = [
-                [outcome.lease.job_id, self._fences.get(outcome.lease.token, 0), said is None, isinstance(outcome, FINAL)]
+                [
+                    outcome.lease.job_id,
+                    self._fences.get(outcome.lease.token, 0),
+                    said is None,
+                    isinstance(outcome, FINAL),
+                ]
                 for outcome, said in zip(args[0], reply, strict=True)
             ]
             self._pen.note("settled", rows, number)

@@ -1,4 +1,4 @@
-"""A process that has imported everything and forks an actor for each line it is sent: `python -m tests.survival.nursery`.
+"""A process that has imported everything and forks an actor for each line: `python -m tests.survival.nursery`.
 
 A line is a JSON object: `role`, `dsn`, `folder` and the options of that role. The answer is the pid of the fork. A fork
 inherits no connection and no thread, for nothing is opened before it; what it prints goes to `folder/log`.
@@ -15,14 +15,14 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-import psycopg as _psycopg  # noqa: F401 - once, not in every fork
+import psycopg as _psycopg
 import redis as _redis  # noqa: F401 - the same
 
 from taskharbor import Harbor, JobContext, TaskHarborError
 from taskharbor.drivers import BackendUnavailable, open_driver
 from taskharbor.drivers import postgres as _postgres
 from taskharbor.drivers import redis as _redis_driver
-from taskharbor.drivers import sqlite as _sqlite  # noqa: F401 - the drivers too
+from taskharbor.drivers import sqlite as _sqlite
 from taskharbor.flow import chain, chord
 from taskharbor.worker import Call
 from tests.survival.journal import Pen
@@ -133,7 +133,7 @@ def opener(spec: dict[str, Any]) -> None:
 
 
 def racer(spec: dict[str, Any]) -> None:
-    """Clients that enqueue under the same keys at once; on SQL stores half of them in transactions, some rolled back."""
+    """Clients that enqueue under the same keys at once; on SQL stores half of the keys are rolled back first."""
     harbor, tasks = harbor_of(spec)
     chance = random.Random(spec["seed"])
     tasks.pen.note("ready", "")

@@ -13,31 +13,39 @@ ALL = ("memory", *DURABLE)
 
 
 class Row(NamedTuple):
-    """One scenario: `run(store, folder)` returns its figures, or raises what it found."""
+    """One scenario on one store: `run(store, folder)` returns its figures, or raises what it found."""
 
     scenario: str
+    store: str
     run: Run
-    stores: Sequence[str]
     seconds: int
     """About how long it takes at full size on one store: longer ones are begun first."""
+    elsewhere: bool = False
+    """`make test` has the same tests in other lanes: here the row runs in `make chaos` only."""
 
 
-ROWS: dict[str, Row] = {}
+ROWS: dict[tuple[str, str], Row] = {}
 
 
-def row(scenario: str, stores: Sequence[str] = DURABLE, seconds: int = 60) -> Callable[[Run], Run]:
+def row(
+    scenario: str, stores: Sequence[str] = DURABLE, seconds: int = 60, elsewhere: bool = False
+) -> Callable[[Run], Run]:
+    """A scenario may have several functions, each for stores of its own."""
+
     def keep(run: Run) -> Run:
-        assert scenario not in ROWS
-        ROWS[scenario] = Row(scenario, run, stores, seconds)
+        for store in stores:
+            assert (scenario, store) not in ROWS
+            ROWS[scenario, store] = Row(scenario, store, run, seconds, elsewhere)
         return run
 
     return keep
 
 
-def load() -> dict[str, Row]:
-    """All rows, in the order of the table."""
+def load() -> dict[tuple[str, str], Row]:
+    """All rows, by scenario and store."""
     from tests.survival import (  # noqa: F401 - importing them declares them
         rows_calls,
+        rows_elsewhere,
         rows_flow,
         rows_kills,
         rows_load,

@@ -65,7 +65,9 @@ def chords(store: str, folder: Path) -> Figures:
         stored([*members, last])
         # A cancelled one, whose finalizer never runs.
         *gated, never = numbers(3)
-        doomed = chord([tasks.gate.s(n=n, name="never") for n in gated], tasks.last.s(n=never, first=gated[0])).enqueue()
+        doomed = chord(
+            [tasks.gate.s(n=n, name="never") for n in gated], tasks.last.s(n=never, first=gated[0])
+        ).enqueue()
         field.until(lambda: dying.status() == "failed", "its member died")
         doomed.cancel()
         for _ in range(kills):

@@ -64,8 +64,7 @@ def _one_point(field: Field, point: str, first: int) -> int:
         field.ended(field.worker(failpoint=rest, concurrency=1 if kind else 2))
     helper = field.worker()
     field.until(lambda: field.done() >= first + count, f"the jobs after {point}")
-    os.kill(helper, signal.SIGTERM)
-    field.ended(helper)
+    field.stop(helper)
     return count
 
 
@@ -98,7 +97,7 @@ def zombie(store: str, folder: Path) -> Figures:
             field.until(lambda pid=stopped: any(note.pid == pid for note in field.notes("stopping")), "it stopped")  # type: ignore[misc]  # a default binds the loop's variable
             begin = field.notes("stopping")[-1].time
             other = field.worker()
-            field.until(lambda first=first, count=count: field.done() >= first + count, "the other did its work")  # type: ignore[misc]  # the same
+            field.ran(first + count)
             while time.monotonic() < begin + 3 * lease:
                 time.sleep(0.05)
             os.kill(stopped, signal.SIGCONT)
@@ -133,12 +132,14 @@ def mixed_chaos(store: str, folder: Path) -> Figures:
         batches = each // 10
         pause = max(0.0, seconds * 0.8 / batches)
         alive = [field.worker() for _ in range(workers)]
-        sending = {turn: field.spawn("producer", first=turn * each, count=each, pause=pause) for turn in range(producers)}
+        sending = {
+            turn: field.spawn("producer", first=turn * each, count=each, pause=pause) for turn in range(producers)
+        }
         kills = restarts = 0
         begin = time.monotonic()
         next_restart = begin + field.chance.uniform(5, 20)
         while time.monotonic() < begin + seconds or kills < 2:
-            field.until(lambda done=field.done(): field.done() > done or field.done() >= jobs, "work goes on")  # type: ignore[misc]  # the same
+            field.goes_on(jobs)
             victim = field.chance.randrange(len(alive))
             field.kill(alive[victim])
             alive[victim] = field.worker()

@@ -1,7 +1,6 @@
 """Rows under load: without any fault, with wrong clocks, with racing keys, and over a longer time."""
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -22,12 +21,10 @@ def no_faults(store: str, folder: Path) -> Figures:
         begin = time.monotonic()
         sending = [field.spawn("producer", first=n * jobs // 2, count=jobs // 2, batch=500, timeout=60) for n in (0, 1)]
         field.ended(*sending, patience=1200)
-        field.until(lambda: field.done() >= jobs, "all ran", 1200)
+        field.ran(jobs, 1200)
         took = time.monotonic() - begin
         stored = field.settled(jobs)
-        for pid in alive:
-            os.kill(pid, signal.SIGTERM)
-        field.ended(*alive)
+        field.stop(*alive)
         verdict = field.verdict(stored)
         assert verdict.executions == jobs
         return of_verdict(verdict, 0, "none", f"{workers} workers; each ran once, in {took:.0f} s")
@@ -42,13 +39,11 @@ def clocks(store: str, folder: Path) -> Figures:
         pause = seconds / (jobs / 10)
         sending = field.spawn("producer", first=0, count=jobs, pause=pause, skew=-3600.0, seconds=0.02)
         field.ended(sending, patience=300)
-        field.until(lambda: field.done() >= jobs, "all ran", 300)
+        field.ran(jobs, 300)
         stored = field.settled(jobs)
-        for pid in alive:
-            os.kill(pid, signal.SIGTERM)
-        field.ended(*alive)
+        field.stop(*alive)
         verdict = field.verdict(stored)
-        return of_verdict(verdict, len(alive) + 1, "clocks off by an hour, stepping by up to an hour every second or so",
+        return of_verdict(verdict, len(alive) + 1, "clocks off by an hour, which step back and forth by up to an hour",
                           f"{len(alive)} workers, 1 producer")  # fmt: skip
 
 
@@ -64,15 +59,16 @@ def idempotent_race(store: str, folder: Path) -> Figures:
         assert len(field.notes("stopped")) == processes, field.log()
         helper = field.worker()
         stored = field.settled(keys)
-        os.kill(helper, signal.SIGTERM)
-        field.ended(helper)
+        field.stop(helper)
         assert len(stored) == keys, f"{len(stored)} jobs of {keys} keys"
         verdict = field.verdict(stored)
         assert verdict.executions == keys
         verdict.jobs = keys
         rolled = processes * (keys // 2) if options["rolls_back"] else 0
         what = f"{processes * clients} clients race for {keys} keys" + (f", {rolled} rollbacks" if rolled else "")
-        return of_verdict(verdict, processes * clients * keys + rolled - keys, what, f"{len(stored)} jobs of {keys} keys")
+        return of_verdict(
+            verdict, processes * clients * keys + rolled - keys, what, f"{len(stored)} jobs of {keys} keys"
+        )
 
 
 class Watch:
@@ -119,7 +115,7 @@ def soak(store: str, folder: Path) -> Figures:
                 mortal = field.worker()
                 if lanes.run() == "chaos" and time.monotonic() > begin + 90:
                     stored_most = max(stored_most, stored_now(field))
-            field.until(lambda: field.done() >= jobs, "all ran", 300)
+            field.ran(jobs, 300)
             watch.look()
             megabytes, descriptors, threads = watch.growth()
             notes = field.reader.all()
@@ -137,11 +133,11 @@ def soak(store: str, folder: Path) -> Figures:
                 assert megabytes < 20, f"the worker grew by {megabytes:.0f} MB"
                 assert descriptors < 10
                 assert threads < 10
-            note = (
+            told = (
                 f"{seconds} s at {rate} jobs/s; a worker grew by {max(megabytes, 0):.0f} MB, {max(descriptors, 0)} "
                 f"descriptors, {max(threads, 0)} threads; at most {stored_most:,} jobs stored"
             )
-            return of_verdict(verdict, len(field.faults), f"{len(field.faults)} kills of another worker", note)
+            return of_verdict(verdict, len(field.faults), f"{len(field.faults)} kills of another worker", told)
 
 
 def stored_now(field: Field) -> int:

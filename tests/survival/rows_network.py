@@ -68,7 +68,7 @@ def network(store: str, folder: Path) -> Figures:
         sending = field.spawn("producer", first=0, count=jobs, pause=pause)
         field.ready(*alive, sending)
         for kind in kinds:
-            field.until(lambda done=field.done(): field.done() > done or field.done() >= jobs, "work goes on")  # type: ignore[misc]  # a default binds the loop's variable
+            field.goes_on(jobs)
             begin = time.monotonic()
             with field.fault(kind):
                 if kind == "reset":
@@ -83,7 +83,7 @@ def network(store: str, folder: Path) -> Figures:
             if lanes.run() == "chaos":
                 time.sleep(field.chance.uniform(1, 3))
         field.ended(sending, patience=300)
-        field.until(lambda: field.done() >= jobs, "all ran", 300)
+        field.ran(jobs, 300)
         field.store = direct
         verdict = field.verdict(field.settled(jobs))
     what = ", ".join(f"{kinds.count(kind)} × {kind}" for kind in dict.fromkeys(kinds))
@@ -101,20 +101,17 @@ def cut_replies(store: str, folder: Path) -> Figures:
         async with proxy("127.0.0.1", direct.ports[0]) as between:
             driver = open_driver(between.address(direct.dsn))
             await driver.open()
-            raised = again = 0
+            again, now = 0, await driver.server_time()
             for n in range(count):
                 job = JobRecord(id=f"j{n:06}", type="work")
                 between.become("cut")
                 while True:
                     try:
-                        [found] = await driver.enqueue([job], await driver.server_time() if n == 0 else now)
+                        [found] = await driver.enqueue([job], now)
                     except BackendUnavailable:
-                        raised += 1
                         continue
                     again += found.existed
                     break
-                if n == 0:
-                    now = await driver.server_time()
                 assert found.id == job.id
             between.become("whole")
             counts = await driver.counts(await driver.server_time())

@@ -18,6 +18,7 @@ from tests.survival.stores import shared_store
 from tests.survival.tasks import BLOCKS, POISONS, Tasks
 
 LONG = ("--lease", "600", "--heartbeat", "200")
+SHORT = ("--lease", "5", "--max-lost", "1000")
 STEADY_S = 11.0  # a process that dies again within ten seconds is started with a delay
 
 
@@ -83,9 +84,11 @@ def poison(store: str, folder: Path) -> Figures:
         dead = [sender.send("poison", how=kind)[0] for kind in kinds]
         others = sender.send("work", neighbours, seconds=0.05)
         field.worker_run(*LONG, "--concurrency", "4", "--poll-interval", "0.2")
-        field.until(lambda: field.done() >= neighbours, "the neighbours ended")
+        field.ran(neighbours)
         stored = field.settled(patience=300)
-        runs = {number: [note for note in field.notes("start") if note.data[0] == number] for number in (*dead, *others)}
+        runs = {
+            number: [note for note in field.notes("start") if note.data[0] == number] for number in (*dead, *others)
+        }
         for number in dead:
             assert len(runs[number]) == 3, f"the poison ran {len(runs[number])} times"
             assert stored[runs[number][0].data[1]].reason == "crashed 3 times"
@@ -109,7 +112,7 @@ def blocked(store: str, folder: Path) -> Figures:
         for kind in kinds:
             sender.send("block", how=kind, seconds=seconds)
         program = field.worker_run("--lease", str(lease), "--processes", "2", "--concurrency", "1")
-        field.until(lambda: field.done() >= len(kinds), "the blocks under a supervisor ended")
+        field.ran(len(kinds))
         program.terminate()
         assert program.wait(60) == 0
         if lanes.run() == "chaos":
@@ -153,10 +156,9 @@ def shutdown(store: str, folder: Path) -> Figures:
             first = sender.next
             sender.send("work", jobs, seconds=0.2)
             sender.send("work", 2, seconds=20 if lanes.run() == "chaos" else 3)
-            program = field.worker_run("--lease", "5", "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "3",
-                                       "--max-lost", "1000")  # fmt: skip
+            program = field.worker_run(*SHORT, "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "3")
             wanted = field.chance.randrange(0, jobs // 2)
-            field.until(lambda first=first, wanted=wanted: field.done() >= first + wanted, "some of it ran")  # type: ignore[misc]  # a default binds the loop's variable
+            field.ran(first + wanted)
             pids = [program.pid, *children_of(program.pid)]
             begin = time.monotonic()
             signals(program, how)
@@ -168,8 +170,8 @@ def shutdown(store: str, folder: Path) -> Figures:
             late = [note.time - begin for note in field.notes("start") if note.time > begin]
             latest = max([latest, *late])
             (folder / "go").touch()
-            helper = field.worker_run("--lease", "5", "--processes", "1", "--concurrency", "32", "--max-lost", "1000")
-            field.until(lambda: field.done() >= sender.next, "the rest ran")
+            helper = field.worker_run(*SHORT, "--processes", "1", "--concurrency", "32")
+            field.ran(sender.next)
             helper.terminate()
             helper.wait(120)
         stored = field.settled()

@@ -70,7 +70,9 @@ class Tasks:
             return i
 
         @harbor.task(name="last")
-        async def last(ctx: JobContext, parts: list[Any], n: int, first: int = 0, after: list[int] | None = None) -> int:
+        async def last(
+            ctx: JobContext, parts: list[Any], n: int, first: int = 0, after: list[int] | None = None
+        ) -> int:
             """The finalizer: it gets the result of every member; their numbers begin at `first`, or are `after`."""
             pen.note("start", n, ctx.job.id, ctx.fence)
             pen.note("joined", n, after or list(range(first, first + len(parts))))
@@ -86,15 +88,15 @@ class Tasks:
             return chord(members, last.s(n=n + 1 + size, first=n + 1))
 
         @harbor.task(name="odd", max_attempts=1)
-        async def odd(ctx: JobContext, n: int, text: str, how: str) -> str:
+        async def odd(ctx: JobContext, n: int, text: str, how: str, times: int = 1) -> str:
             """Ends with a text that is hard to store: as its result, as its error, or as an error without one."""
             pen.note("start", n, ctx.job.id, ctx.fence)
             pen.note("end", n, ctx.job.id, ctx.fence)
             if how == "result":
-                return text
+                return text * times
             if how == "silent":
                 raise Silent
-            raise RuntimeError(text)
+            raise RuntimeError(text * times)
 
         self.work, self.gate, self.block, self.poison = work, gate, block, poison
         self.member, self.last, self.spread, self.odd = member, last, spread, odd
