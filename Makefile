@@ -16,6 +16,8 @@ SECONDS ?= 600
 JOBS    ?= 3
 STORE   ?= all
 OPTIONS ?=
+SEED    ?=
+ROW     ?=
 
 # What is installed: the exact versions of constraints.txt, unless `make matrix` runs the lowest or the newest versions.
 PINS    ?= constraints.txt
@@ -158,13 +160,18 @@ docs: $(STAMP) ## write docs/cli.md and the table of docs/schedules.md; test the
 	@$(PYTEST) tests/docs
 
 .PHONY: chaos
-chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
+chaos: $(STAMP) ## what it survives: every scenario on every store; writes docs/reliability.md (under an hour): make chaos SEED=7
+	@tests/servers/provision postgres pgbouncer redis
+	@$(BIN)/python -m tests.survival $(if $(SEED),--seed $(SEED)) $(foreach row,$(ROW),--row $(row)) $(OPTIONS)
+
+.PHONY: full
+full: $(STAMP) ## all lanes that have larger figures, with those (hours)
 	@tests/servers/provision
-	@echo "chaos: the lanes marked chaos in tests/lanes.txt, at full size"
+	@echo "full: the lanes marked chaos in tests/lanes.txt, at full size"
 	@rm -rf $(LANES)
 	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=chaos $(PYTEST) $(LONG)
 	@$(BIN)/python -m tests.lanes check $(LANES) --run chaos
-	@echo "make chaos: all lanes ran, all green"
+	@echo "make full: all lanes ran, all green"
 
 .PHONY: matrix
 matrix: $(STAMP) ## every server version, every other Python here, the lowest and newest libraries (long)
