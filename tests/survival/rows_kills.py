@@ -62,7 +62,7 @@ def _one_point(field: Field, point: str, first: int) -> int:
         else:
             field.ended(field.spawn("producer", first=first, count=count, batch=count, seconds=seconds and field.lease))
         field.ended(field.worker(failpoint=rest, concurrency=1 if kind else 2))
-    helper = field.worker()
+    helper = field.worker(concurrency=16)
     field.until(lambda: field.done() >= first + count, f"the jobs after {point}")
     field.stop(helper)
     return count

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from taskharbor.drivers import Ack, JobRecord, WorkerInfo, open_driver
 from tests import lanes
@@ -18,6 +21,7 @@ from tests.drivers.test_sqlite_trouble import BALLAST, mounted
 from tests.servers import postgres
 from tests.survival.field import ROOT, Field, field_on
 from tests.survival.figures import Figures, of_verdict
+from tests.survival.full_postgres import DISK
 from tests.survival.registry import row
 from tests.survival.stores import Store, own_store, shared_store
 
@@ -138,6 +142,34 @@ def full_sqlite(store: str, folder: Path) -> Figures:
     assert done.stdout.splitlines()[-1] == "ran 0 more than were stored"
     jobs = int(lost.split()[3].rstrip(","))
     return Figures(jobs=jobs, faults=1, what="the disk is full", note="an enqueue raised; went on when there was room")
+
+
+@row("full", stores=("postgres",), seconds=40)
+def full_postgres(store: str, folder: Path) -> Figures:
+    """A tablespace on a small disk that fills up, and gets room again."""
+    if lanes.run() == "test" and shutil.which("unshare") is None:
+        pytest.skip("a small disk cannot be mounted here")
+    mount = f"mount -t tmpfs -o size={DISK} tmpfs {shlex.quote(str(folder))}"
+    inside = f'{mount} && exec "$@"'
+    command = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        inside,
+        "sh",
+        sys.executable,
+        "-m",
+        "tests.survival.full_postgres",
+        str(folder),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    stored, missing, more, ran = map(int, done.stdout.split())
+    refused = done.stderr.count("refused: BackendUnavailable")
+    assert (missing, ran, refused) == (0, stored + more, 3), done.stdout + done.stderr
+    return Figures(jobs=stored, faults=1, what="the disk is full", executions=ran,
+                   note=f"{refused} enqueues raised; went on when there was room")  # fmt: skip
 
 
 @row("bloat", stores=("postgres",), seconds=120)

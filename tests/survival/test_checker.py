@@ -96,7 +96,9 @@ MISTAKES: dict[str, tuple[Callable[[World], None], str]] = {
     ),
     "a fence that does not grow": (more(Note(5.15, LIVING, "start", [2, "b", 1])), "did not grow"),
     "a settle of an older delivery": (
-        more(Note(6.0, KILLED, "call", ["settle", 9, ["b"]]), Note(6.1, KILLED, "settled", [[["b", 1, True, True]], 9])),
+        more(
+            Note(6.0, KILLED, "call", ["settle", 9, ["b"]]), Note(6.1, KILLED, "settled", [[["b", 1, True, True]], 9])
+        ),
         "was settled after 2 was granted",
     ),
     "an extension of an older delivery": (
