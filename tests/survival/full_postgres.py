@@ -31,10 +31,8 @@ def made_on(folder: str) -> tuple[postgres.Server, str]:
     return server, server.address("jobs")
 
 
-async def fill(dsn: str, folder: str) -> tuple[list[str], set[str]]:
+async def fill(dsn: str, ballast: str) -> tuple[list[str], set[str]]:
     """Enqueue until it is refused, make room; what was acknowledged, and what is stored."""
-    ballast = Path(folder, "ballast")
-    ballast.write_bytes(bytes(BALLAST))
     driver = open_driver(dsn)
     await driver.open()
     stored: list[str] = []
@@ -78,7 +76,9 @@ def main() -> None:
     folder = sys.argv[1]
     server, dsn = made_on(folder)
     try:
-        stored, found = asyncio.run(fill(dsn, folder))
+        ballast = Path(folder, "ballast")
+        ballast.write_bytes(bytes(BALLAST))
+        stored, found = asyncio.run(fill(dsn, str(ballast)))
         ran = asyncio.run(work(dsn))
         print(len(stored), len(set(stored) - found), len(found - set(stored)), ran)
     finally:

@@ -21,7 +21,7 @@ class Row(NamedTuple):
     seconds: int
     """About how long it takes at full size on one store: longer ones are begun first."""
     elsewhere: bool = False
-    """`make test` has the same tests in other lanes: here the row runs in `make chaos` only."""
+    """`make test` has the same tests in other lanes, or cannot afford it: here the row runs in `make chaos` only."""
 
 
 ROWS: dict[tuple[str, str], Row] = {}

@@ -1,4 +1,4 @@
-"""docs/reliability.md holds what docs/reliability.json says, every scenario has a row or a reason, and nothing is lost."""
+"""docs/reliability.md holds what docs/reliability.json says; each scenario has a row or a reason; nothing is lost."""
 
 import json
 import re
