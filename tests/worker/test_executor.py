@@ -16,6 +16,7 @@ from taskharbor.events import (
     JobRetried,
     JobStarted,
     JobSucceeded,
+    LeaseLost,
 )
 from taskharbor.policy.retry import Fixed
 from tests.worker.workbench import Bench, bench_test, job
@@ -359,3 +360,28 @@ async def test_a_step_of_the_clock_neither_ends_nor_prolongs_a_job(bench: Bench)
         bench.clock.step(timedelta(minutes=-30))
         bench.clock.advance(1)
         await bench.heard(JobRetried, 2)
+
+
+@bench_test
+async def test_a_job_whose_lease_ended_before_its_start_is_left_to_others(bench: Bench) -> None:
+    """The process stood still between the reserve and the first step of the handler, as after a SIGSTOP."""
+    started: list[int] = []
+    reserve, jumps = bench.driver.reserve, [60]
+
+    async def handler(ctx: JobContext) -> None:
+        started.append(ctx.fence)
+
+    async def then_stand_still(*args: Any) -> Any:
+        found = await reserve(*args)
+        if found and jumps:  # after the worker has taken the job, before it takes its first step
+            asyncio.get_running_loop().call_soon(bench.clock.advance, jumps.pop())
+        return found
+
+    bench.driver.reserve = then_stand_still  # type: ignore[method-assign]  # for this test
+    worker = bench.worker(lease=30)
+    worker.register("t", handler)
+    await bench.enqueue(job("one"))
+    await worker.arun(until_empty=True)
+    assert started == [2]
+    [lost] = bench.of(LeaseLost)
+    assert "before its handler was called" in str(lost.error)

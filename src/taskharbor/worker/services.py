@@ -86,6 +86,7 @@ class Services:
             transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
             notes=self._notes,
             figures=figures,
+            knows_leases=channel is None,
         )
         self.capacity = self.executor.capacity
         self._operations = Operations(settings=settings, driver=driver, clock=clock, outage=outage, observers=observers)
