@@ -27,10 +27,10 @@ PRODUCER_POINTS = ("enqueue before 1", "enqueue after 1")
 FLOW_POINTS = ("settle before 1", "settle after 1", "settle before 2", "settle after 2", "settle after 3")
 
 
-@row("kill-points", seconds=240)
+@row("kill-points", seconds=150)
 def kill_points(store: str, folder: Path) -> Figures:
     """A process dies at each point; another one starts, and runs what the dead one held when its lease is over."""
-    rounds, lease = lanes.figure(test=1, chaos=4), lanes.figure(test=1, chaos=3)
+    rounds, lease = lanes.figure(test=1, chaos=2), lanes.figure(test=1, chaos=3)
     points = [*WORKER_POINTS, *PRODUCER_POINTS, *(f"chord: {point}" for point in FLOW_POINTS)]
     points += [f"spawn: settle {when} 1" for when in ("before", "after")]
     chosen = lanes.share(points, 6) * rounds
@@ -86,7 +86,7 @@ def joined(field: Field) -> int:
 @row("zombie", seconds=150)
 def zombie(store: str, folder: Path) -> Figures:
     """SIGSTOP for three leases, then SIGCONT: in the handler, and between its end and the settle."""
-    rounds, lease = lanes.figure(test=1, chaos=8), lanes.figure(test=1, chaos=3)
+    rounds, lease = lanes.figure(test=1, chaos=5), lanes.figure(test=1, chaos=3)
     kinds = lanes.share(["in the handler", "before the settle"], 2) * rounds
     with field_on(shared_store(store, folder), folder, lease=lease, concurrency=1) as field:
         for turn, kind in enumerate(kinds):

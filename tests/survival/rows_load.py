@@ -92,10 +92,10 @@ class Watch:
         return most[0] / 1024, most[1], most[2]
 
 
-@row("soak", seconds=330)
+@row("soak", seconds=260)
 def soak(store: str, folder: Path) -> Figures:
     """A worker that lives on beside others that are killed, at 200 jobs a second: what it holds stays flat."""
-    seconds, rate = lanes.figure(test=1, chaos=240), lanes.figure(test=60, chaos=200)
+    seconds, rate = lanes.figure(test=1, chaos=180), lanes.figure(test=60, chaos=200)
     jobs = seconds * rate
     with own_store(store, folder) as found:
         # Retention of some seconds: the store has to stay small as well.

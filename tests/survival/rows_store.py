@@ -24,11 +24,11 @@ from tests.survival.registry import row
 from tests.survival.stores import Store, own_store, shared_store
 
 
-@row("store-restart", stores=("postgres", "redis", "cluster"), seconds=330)
+@row("store-restart", stores=("postgres", "redis", "cluster"), seconds=240)
 def store_restart(store: str, folder: Path) -> Figures:
     """kill -9 of the server under load, again and again; the workers go on by themselves."""
-    seconds = lanes.figure(test=0, chaos=240)
-    jobs = lanes.figure(test=60, chaos=12_000)
+    seconds = lanes.figure(test=0, chaos=180)
+    jobs = lanes.figure(test=60, chaos=9000)
     with own_store(store, folder) as found, field_on(found, folder, lease=10.0, concurrency=4) as field:
         alive = [field.worker() for _ in range(3)]
         pause = seconds / (jobs / 10)

@@ -54,7 +54,7 @@ def started(field: Field, number: int, times: int = 1) -> list[int]:
 @row("supervised-kill", seconds=120)
 def supervised_kill(store: str, folder: Path) -> Figures:
     """SIGKILL of a worker process under its supervisor, with leases of ten minutes: its jobs run again at once."""
-    rounds = lanes.figure(test=1, chaos=7)
+    rounds = lanes.figure(test=1, chaos=5)
     with field_on(shared_store(store, folder), folder) as field:
         sender = Sender(field)
         field.worker_run(*LONG, "--processes", "1", "--max-lost", "1000", "--poll-interval", "0.2")
@@ -149,16 +149,16 @@ def signals(program: subprocess.Popen[bytes], how: str) -> None:
 def shutdown(store: str, folder: Path) -> Figures:
     """SIGTERM under load, at any moment from the start on: once, twice, to the group, then SIGKILL."""
     hows = ["SIGTERM", "SIGTERM twice", "SIGTERM to the group", "SIGTERM twice, SIGKILL"]
-    chosen = lanes.share(hows, 4) * lanes.figure(test=1, chaos=4)
-    jobs = lanes.figure(test=20, chaos=150)
+    chosen = lanes.share(hows, 4) * lanes.figure(test=1, chaos=3)
+    jobs = lanes.figure(test=20, chaos=100)
     latest = 0.0
     with field_on(shared_store(store, folder), folder) as field:
         sender = Sender(field)
         for how in chosen:
             first = sender.next
+            sender.send("work", 2, seconds=lanes.figure(test=3, chaos=8))  # not done within the shutdown timeout
             sender.send("work", jobs, seconds=0.2)
-            sender.send("work", 2, seconds=20 if lanes.run() == "chaos" else 3)
-            program = field.worker_run(*SHORT, "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "3")
+            program = field.worker_run(*SHORT, "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "2")
             wanted = field.chance.randrange(0, jobs // 2)
             field.ran(first + wanted)
             pids = [program.pid, *children_of(program.pid)]
