@@ -203,5 +203,5 @@ guard: $(STAMP) ## count the instructions of a job on every store, compare with 
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .chaos .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -65,6 +65,7 @@ DIRECTORIES = {
     "tests/survival": "survival",
     "tests/cost": "cost-redis",
     "tests/secrecy": "secrets",
+    "tests/security": "security",
     "tests/cli/test_secrets.py": "secrets",
     "tests/observe/test_secrets.py": "secrets",
 }

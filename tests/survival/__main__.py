@@ -1,9 +1,10 @@
 """`make chaos`: run every row of the table at full size, side by side, and write docs/reliability.md and its JSON.
 
-    python -m tests.survival [--seed N] [--row zombie-redis …] [--jobs N] [--load-note TEXT]
+    python -m tests.survival [--seed N] [--row zombie-redis …] [--jobs N] [--resume] [--beside TEXT]
 
 Each row is a test in a process of its own, so that what it measures is not disturbed by the others' event loops. A row
-that fails prints the one command that repeats it. With `--row` nothing is written: that is for repeating.
+that fails prints the one command that repeats it. What each row found is kept in .chaos/SEED; `--resume` goes on there
+with the rows that are missing. With `--row` nothing is written: that is for repeating.
 """
 
 import argparse
@@ -12,9 +13,9 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from importlib.metadata import version
@@ -38,7 +39,6 @@ class Runner:
         self.waiting = sorted(rows, key=lambda row: -row.seconds)
         self.seed, self.folder, self.jobs = seed, folder, jobs
         self.failed: list[Row] = []
-        self.took: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
         self._number, self._total = 0, len(rows)
 
@@ -85,7 +85,6 @@ class Runner:
         took = time.monotonic() - begin
         with self._lock:
             self._number += 1
-            self.took[row.scenario, row.store] = took
             word = "ok" if code == 0 else "FAILED"
             print(
                 f"chaos: {self._number:3}/{self._total}  {word:6} {row.scenario}-{row.store}, {took:.0f} s", flush=True
@@ -100,18 +99,15 @@ def again(row: Row, seed: int) -> str:
     return f"make chaos ROW={row.scenario}-{row.store} SEED={seed}"
 
 
-def described(seed: int, command: str, seconds: float, rows: list[dict[str, Any]], beside: str) -> dict[str, Any]:
+def described(seed: int, seconds: float, rows: list[dict[str, Any]], beside: str) -> dict[str, Any]:
     """Everything that a reader needs to judge the figures, or to repeat them."""
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     memory = int(next(line for line in Path("/proc/meminfo").read_text().splitlines()).split()[1]) / 1024**2
     machine = f"A machine with {os.cpu_count()} cores and {memory:.0f} GB of memory ({platform.machine()}, Linux)."
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seed": seed,
-        "command": command,
-        "commit": commit,
+        "command": f"make chaos SEED={seed}",
+        "commits": sorted({row["commit"] for row in rows}),
         "minutes": round(seconds / 60),
         "machine": f"{machine} {beside}".strip(),
         "versions": {
@@ -130,35 +126,51 @@ def _version(program: str, word: int, *options: str) -> str:
     return words[word]
 
 
+def kept(folder: Path) -> list[dict[str, Any]]:
+    """What the rows of this seed have found so far, in the order of the table."""
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*@*.json")]
+    order, stores = {scenario.key: place for place, scenario in enumerate(SCENARIOS)}, list(TITLES)
+    return sorted(found, key=lambda each: (order[each["scenario"]], stores.index(each["store"])))
+
+
+def time_spent(folder: Path, seconds: float) -> float:
+    """Add to the time that the runs of this seed took."""
+    file = folder / "seconds"
+    total = seconds + (float(file.read_text()) if file.exists() else 0.0)
+    file.write_text(str(total))
+    return total
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.survival")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--row", action="append", default=[], metavar="SCENARIO-STORE")
     parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("--resume", action="store_true", help="only the rows that this seed lacks")
     parser.add_argument("--beside", default="", help="a sentence about other work on the machine, for the document")
     options = parser.parse_args()
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
-    rows = [row for row in load().values() if not options.row or f"{row.scenario}-{row.store}" in options.row]
-    if not rows:
+    folder = ROOT / ".chaos" / str(seed)
+    if not options.resume and not options.row:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {(each["scenario"], each["store"]) for each in kept(folder)} if options.resume else set()
+    wanted = [row for row in load().values() if not options.row or f"{row.scenario}-{row.store}" in options.row]
+    if not wanted:
         names = ", ".join(f"{scenario}-{store}" for scenario, store in load())
         print(f"chaos: expected one of the rows, got {', '.join(options.row)}: {names}", file=sys.stderr)
         return 2
+    rows = [row for row in wanted if (row.scenario, row.store) not in done]
     print(f"chaos: {len(rows)} rows, {options.jobs} at once, SEED={seed}", flush=True)
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="th-chaos-") as place:
-        folder = Path(place)
-        runner = Runner(rows, seed, folder, options.jobs)
-        runner.run()
-        found = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
-    order = {scenario.key: place for place, scenario in enumerate(SCENARIOS)}
-    stores = list(TITLES)
-    found.sort(key=lambda each: (order[each["scenario"]], stores.index(each["store"])))
-    for each in found:
-        each["seconds"] = round(runner.took[each["scenario"], each["store"]])
+    runner = Runner(rows, seed, folder, options.jobs)
+    runner.run()
+    spent = time_spent(folder, time.monotonic() - begin)
+    found = kept(folder)
     if options.row:
-        print(json.dumps(found, indent=1))
+        print(json.dumps([each for each in found if f"{each['scenario']}-{each['store']}" in options.row], indent=1))
     elif not runner.failed:
-        table.write(described(seed, f"make chaos SEED={seed}", time.monotonic() - begin, found, options.beside))
+        table.write(described(seed, spent, found, options.beside))
         print(f"make chaos: all rows green; wrote {table.PAGE.relative_to(ROOT)} and {table.DATA.relative_to(ROOT)}")
     for row in runner.failed:
         print(f"chaos: FAILED {row.scenario}-{row.store}. Again: {again(row, seed)}", file=sys.stderr)

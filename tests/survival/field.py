@@ -21,7 +21,7 @@ from tests.survival.journal import Note, Reader
 from tests.survival.stores import Store
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0  # seconds after which a row gives up; never a figure
+PATIENCE = float(lanes.figure(test=120, chaos=600))  # seconds after which a row gives up; never a figure
 
 
 class Field:

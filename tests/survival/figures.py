@@ -1,7 +1,9 @@
 """The figures of a row, and how a run writes them down for the table."""
 
+import functools
 import json
 import os
+import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,9 +41,15 @@ def of_verdict(verdict: Verdict, faults: int, what: str, note: str = "") -> Figu
     )
 
 
+@functools.cache
+def commit() -> str:
+    command = ["git", "-C", str(lanes.ROOT), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def record(scenario: str, store: str, figures: Figures) -> None:
     """Write down the figures of a row, where a run collects them (TASKHARBOR_ROWS names the folder)."""
     folder = os.environ.get("TASKHARBOR_ROWS")
     if folder:
-        found = {"scenario": scenario, "store": store, "seed": lanes.seed(), **asdict(figures)}
+        found = {"scenario": scenario, "store": store, "seed": lanes.seed(), "commit": commit(), **asdict(figures)}
         Path(folder, f"{scenario}@{store}.json").write_text(json.dumps(found), encoding="utf-8")

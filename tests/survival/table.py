@@ -27,7 +27,7 @@ def summary(run: dict[str, Any]) -> str:
         f"{len(rows)} rows of {len(SCENARIOS)} scenarios: {faults:,} faults, {jobs:,} jobs, **{lost} lost, "
         f"{unexplained} executed again without a cause** ({again:,} executed again because of a fault).\n\n"
         f"Made on {run['date']} by `{run['command']}` (seed {run['seed']}), {run['minutes']} minutes, from commit "
-        f"`{run['commit']}`. {run['machine']} {versions}."
+        f"{', '.join(f'`{commit}`' for commit in run['commits'])}. {run['machine']} {versions}."
     )
 
 

@@ -46,6 +46,7 @@ def test_nothing_was_lost_and_nothing_unexplained(run: dict[str, Any]) -> None:
 def test_the_run_can_be_repeated(run: dict[str, Any]) -> None:
     assert run["command"] == f"make chaos SEED={run['seed']}"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", run["date"])
-    assert re.fullmatch(r"[0-9a-f]{12}", run["commit"])
+    assert run["commits"]
+    assert all(re.fullmatch(r"[0-9a-f]{12}", commit) for commit in run["commits"])
     assert 0 < run["minutes"] <= 60
     assert {row["seed"] for row in run["rows"]} == {run["seed"]}
