@@ -39,6 +39,7 @@ class Runner:
         self.waiting = sorted(rows, key=lambda row: -row.seconds)
         self.seed, self.folder, self.jobs = seed, folder, jobs
         self.failed: list[Row] = []
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._number, self._total = 0, len(rows)
 
@@ -46,8 +47,14 @@ class Runner:
         threads = [threading.Thread(target=self._serve) for _ in range(self.jobs)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # which reaches this process only
+            self.waiting.clear()
+            for process in list(self._running):
+                process.terminate()
+            raise
 
     def _serve(self) -> None:
         while True:
@@ -81,7 +88,13 @@ class Runner:
                 "--timeout=3600",
                 node,
             ]
-            code = subprocess.run(command, cwd=ROOT, env=environment, stdout=out, stderr=out, check=False).returncode
+            # In a session of its own: on a busy machine Linux shares its cores among sessions.
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True
+            )
+            self._running.add(process)
+            code = process.wait()
+            self._running.discard(process)
         took = time.monotonic() - begin
         with self._lock:
             self._number += 1

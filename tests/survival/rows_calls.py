@@ -97,10 +97,10 @@ def cancellation(store: str, folder: Path) -> Figures:
                    note="the next call got its own reply each time")  # fmt: skip
 
 
-@row("backlog", seconds=400)
+@row("backlog", seconds=250)
 def backlog(store: str, folder: Path) -> Figures:
-    """A reserve beside a million ready jobs, 100,000 scheduled ones and 10,000 whose lease has ended."""
-    ready, scheduled, expired = lanes.figure(1000, 1_000_000), lanes.figure(100, 100_000), lanes.figure(20, 10_000)
+    """A reserve beside many ready jobs, scheduled ones, and jobs whose lease has ended."""
+    ready, scheduled, expired = lanes.figure(1000, 300_000), lanes.figure(100, 30_000), lanes.figure(20, 3000)
     calls = lanes.figure(test=20, chaos=3000)
     found = shared_store(store, folder)
 

@@ -59,7 +59,7 @@ def passed(folder: Path, *nodes: str, **environment: str) -> int:
 @row("model", stores=ALL, seconds=260, elsewhere=True)
 def model(store: str, folder: Path) -> Figures:
     """Random walks of calls: the driver, a model of the contract and an oracle agree at each step."""
-    walks = lanes.figure(test=2, chaos=200)
+    walks = lanes.figure(test=2, chaos=100)
     passed(folder, f"tests/drivers/{MACHINES[store]}", TASKHARBOR_MACHINE_RUNS=str(walks))
     return Figures(jobs=walks * STEPS, faults=0, what="none", note=f"{walks} walks × {STEPS} calls, no difference")
 
@@ -85,7 +85,7 @@ def _played(seeds: range) -> tuple[int, int, int, list[str], Counter[str]]:
 @row("simulation", stores=("memory",), seconds=400, elsewhere=True)
 def simulation(store: str, folder: Path) -> Figures:
     """The real client and worker on virtual time, with faults that a seed decides."""
-    seeds, pieces = lanes.figure(test=40, chaos=6000), 40
+    seeds, pieces = lanes.figure(test=40, chaos=3000), 40
     begin = lanes.seed()
     parts = [range(begin + piece, begin + seeds, pieces) for piece in range(pieces)]
     total, jobs, faults, happened = 0, 0, 0, Counter[str]()
