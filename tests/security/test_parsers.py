@@ -254,8 +254,8 @@ def test_forms_of_the_dashboard(fields: dict[str, str]) -> None:
 def test_the_examples_are_read_as_they_are() -> None:
     """Otherwise what is made of them would be refused at its first character."""
     assert postgres.parse(DSNS[2]).schema == "x"
-    assert redis.parse(DSNS[4])
-    assert sqlite.parse(DSNS[1])
+    assert redis.parse(DSNS[4]).checks is False
+    assert sqlite.parse(DSNS[1]).synchronous == "normal"
     assert read_trail(TRAIL)
     assert read_entry(ENTRY.stored()) == ENTRY
     assert read_filter(FILTERS[0])["queue"] == "mail"

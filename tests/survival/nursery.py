@@ -5,6 +5,7 @@ inherits no connection and no thread, for nothing is opened before it; what it p
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from tests.survival.journal import Pen
 from tests.survival.journaled import Failpoint, Journaled
 from tests.survival.tasks import Tasks
 
+PR_SET_PDEATHSIG = 1
 DRIVERS = (_postgres, _redis_driver, _sqlite)
 
 
@@ -180,6 +182,7 @@ ROLES = {role.__name__: role for role in (worker, producer, flow, opener, racer)
 
 
 def live(spec: dict[str, Any]) -> int:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a run that is killed leaves no worker behind
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log = os.open(f"{spec['folder']}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
