@@ -19,7 +19,9 @@ def chords(store: str, folder: Path) -> Figures:
     sizes = [1, 2, 10] if lanes.run() == "test" else [1, 2, 100] * 5
     kills = lanes.figure(test=1, chaos=20)
     large = lanes.figure(test=0, chaos=10_000)
-    with field_on(shared_store(store, folder), folder, lease=3.0, concurrency=16) as field:
+    with field_on(
+        shared_store(store, folder), folder, lease=float(lanes.figure(test=3, chaos=10)), concurrency=16
+    ) as field:
         sender = Sender(field)
         tasks = sender.tasks
         expected = 0

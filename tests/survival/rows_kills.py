@@ -23,6 +23,7 @@ WORKER_POINTS = {
     "extend before 1": 30.0,
     "extend after 1": 30.0,
 }
+LEASE = float(lanes.figure(test=5, chaos=15))  # longer than a busy machine keeps a process waiting
 PRODUCER_POINTS = ("enqueue before 1", "enqueue after 1")
 FLOW_POINTS = ("settle before 1", "settle after 1", "settle before 2", "settle after 2", "settle after 3")
 
@@ -30,7 +31,7 @@ FLOW_POINTS = ("settle before 1", "settle after 1", "settle before 2", "settle a
 @row("kill-points", seconds=150)
 def kill_points(store: str, folder: Path) -> Figures:
     """A process dies at each point; another one starts, and runs what the dead one held when its lease is over."""
-    rounds, lease = lanes.figure(test=1, chaos=2), lanes.figure(test=1, chaos=3)
+    rounds, lease = lanes.figure(test=1, chaos=2), lanes.figure(test=1, chaos=6)
     points = [*WORKER_POINTS, *PRODUCER_POINTS, *(f"chord: {point}" for point in FLOW_POINTS)]
     points += [f"spawn: settle {when} 1" for when in ("before", "after")]
     chosen = lanes.share(points, 6) * rounds
@@ -86,7 +87,7 @@ def joined(field: Field) -> int:
 @row("zombie", seconds=150)
 def zombie(store: str, folder: Path) -> Figures:
     """SIGSTOP for three leases, then SIGCONT: in the handler, and between its end and the settle."""
-    rounds, lease = lanes.figure(test=1, chaos=5), lanes.figure(test=1, chaos=3)
+    rounds, lease = lanes.figure(test=1, chaos=4), lanes.figure(test=1, chaos=6)
     kinds = lanes.share(["in the handler", "before the settle"], 2) * rounds
     with field_on(shared_store(store, folder), folder, lease=lease, concurrency=1) as field:
         for turn, kind in enumerate(kinds):
@@ -128,7 +129,7 @@ def mixed_chaos(store: str, folder: Path) -> Figures:
     jobs, seconds = lanes.figure(test=120, chaos=20_000), lanes.figure(test=0, chaos=180)
     workers, producers = lanes.figure(test=2, chaos=10), lanes.figure(test=1, chaos=5)
     each = jobs // producers
-    with own_store(store, folder) as found, field_on(found, folder, lease=5.0, concurrency=4) as field:
+    with own_store(store, folder) as found, field_on(found, folder, lease=LEASE, concurrency=4) as field:
         batches = each // 10
         pause = max(0.0, seconds * 0.8 / batches)
         alive = [field.worker() for _ in range(workers)]

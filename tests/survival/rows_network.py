@@ -62,7 +62,7 @@ def network(store: str, folder: Path) -> Figures:
     jobs, hole = lanes.figure(test=60, chaos=6000), lanes.figure(test=1, chaos=12)
     direct = shared_store(store, folder)
     noticed = []
-    with wired(direct) as (wire, through), field_on(through, folder, lease=10.0, concurrency=4) as field:
+    with wired(direct) as (wire, through), field_on(through, folder, lease=20.0, concurrency=4) as field:
         alive = [field.worker() for _ in range(3)]
         pause = len(kinds) * 9.0 / (jobs / 10) if lanes.run() == "chaos" else 0.01
         sending = field.spawn("producer", first=0, count=jobs, pause=pause)

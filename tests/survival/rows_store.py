@@ -29,7 +29,7 @@ def store_restart(store: str, folder: Path) -> Figures:
     """kill -9 of the server under load, again and again; the workers go on by themselves."""
     seconds = lanes.figure(test=0, chaos=180)
     jobs = lanes.figure(test=60, chaos=9000)
-    with own_store(store, folder) as found, field_on(found, folder, lease=10.0, concurrency=4) as field:
+    with own_store(store, folder) as found, field_on(found, folder, lease=20.0, concurrency=4) as field:
         alive = [field.worker() for _ in range(3)]
         pause = seconds / (jobs / 10)
         sending = field.spawn("producer", first=0, count=jobs, pause=pause)

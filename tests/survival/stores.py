@@ -27,12 +27,14 @@ class Store:
     dsn: str
     servers: list[Any] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
+    settle: Callable[[], object] = lambda: None  # until all its servers serve again
 
     def restart(self) -> None:
         """kill -9 of one server (on a Cluster: the primary of the default queue), and start it again at once."""
         server = self.servers[0]
         server.kill()
         server.start()
+        self.settle()
 
 
 def shared_store(name: str, folder: Path) -> Store:
@@ -70,7 +72,8 @@ def own_store(name: str, folder: Path) -> Iterator[Store]:
         made = redis.Cluster(aof=True, node_timeout=60_000)
         first = made.primary_of("{default}")
         others = [node for node in made.nodes if node is not first]
-        found = Store(name, f"{made.url}?checks=0", [first, *others], [node.port for node in made.nodes])
+        ports = [node.port for node in made.nodes]
+        found = Store(name, f"{made.url}?checks=0", [first, *others], ports, made.settle)
     try:
         yield found
     finally:
