@@ -34,18 +34,8 @@ STEPS = 50  # of each walk
 def passed(folder: Path, *nodes: str, **environment: str) -> int:
     """Run tests in a process of their own; how many passed. What failed is printed."""
     report = folder / "report.xml"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        f"--junitxml={report}",
-        *nodes,
-    ]
+    program = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    command = [*program, "--timeout=3600", f"--junitxml={report}", *nodes]
     seed = [f"--hypothesis-seed={lanes.seed()}"]
     done = subprocess.run(
         [*command, *seed], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
