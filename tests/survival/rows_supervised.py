@@ -40,7 +40,7 @@ class Sender:
 
 
 def started(field: Field, number: int, times: int = 1) -> list[int]:
-    """The processes in which this number was started, once that happened so often."""
+    """The processes in which this number was started, once it was started `times` times."""
     runs: list[int] = []
 
     def look() -> bool:

@@ -70,11 +70,8 @@ class Executor:
         knows_leases: bool = True,
     ) -> None:
         """`knows_leases`: the leases of deliveries are up to date here. A supervisor renews them elsewhere."""
-        self._settings = settings
-        self._handlers = handlers
-        self._clock = clock
-        self._observers = observers
-        self._held = held
+        self._settings, self._handlers = settings, handlers
+        self._clock, self._observers, self._held = clock, observers, held
         self.capacity = Capacity(
             worker=settings.name, concurrency=settings.concurrency, clock=clock, observers=observers
         )
