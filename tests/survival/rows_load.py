@@ -95,7 +95,7 @@ class Watch:
 @row("soak", seconds=260)
 def soak(store: str, folder: Path) -> Figures:
     """A worker that lives on beside others that are killed, at 200 jobs a second: what it holds stays flat."""
-    seconds, rate = lanes.figure(test=1, chaos=180), lanes.figure(test=60, chaos=200)
+    seconds, rate = lanes.figure(test=1, chaos=120), lanes.figure(test=60, chaos=200)
     jobs = seconds * rate
     with own_store(store, folder) as found:
         # Retention of some seconds: the store has to stay small as well.
@@ -115,7 +115,7 @@ def soak(store: str, folder: Path) -> Figures:
                 mortal = field.worker()
                 if lanes.run() == "chaos" and time.monotonic() > begin + 90:
                     stored_most = max(stored_most, stored_now(field))
-            field.ran(jobs, 300)
+            field.ran(jobs, 1200)
             watch.look()
             megabytes, descriptors, threads = watch.growth()
             notes = field.reader.all()
