@@ -17,6 +17,8 @@ SECONDS ?= 600
 JOBS    ?= 3
 STORE   ?= all
 OPTIONS ?=
+SEED    ?=
+ROW     ?=
 
 # What is installed: the exact versions of constraints.txt, unless `make matrix` runs the lowest or the newest versions.
 PINS    ?= constraints.txt
@@ -172,13 +174,18 @@ $(SITE): $(STAMP)
 	@touch $(SITE)
 
 .PHONY: chaos
-chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
+chaos: $(STAMP) ## what it survives: every scenario on every store; writes docs/reliability.md (under an hour): make chaos SEED=7
+	@tests/servers/provision postgres pgbouncer redis
+	@$(BIN)/python -m tests.survival $(if $(SEED),--seed $(SEED)) $(foreach row,$(ROW),--row $(row)) $(OPTIONS)
+
+.PHONY: full
+full: $(STAMP) ## all lanes that have larger figures, with those (hours)
 	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
-	@echo "chaos: the lanes marked chaos in tests/lanes.txt, at full size"
+	@echo "full: the lanes marked chaos in tests/lanes.txt, at full size"
 	@rm -rf $(LANES)
 	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=chaos $(PYTEST) $(LONG)
 	@$(BIN)/python -m tests.lanes check $(LANES) --run chaos
-	@echo "make chaos: all lanes ran, all green"
+	@echo "make full: all lanes ran, all green"
 
 .PHONY: matrix
 matrix: $(STAMP) ## every server version, every other Python here, the lowest and newest libraries (long)
@@ -210,5 +217,5 @@ guard: $(STAMP) ## count the instructions of a job on every store, compare with 
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .site site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .chaos .site site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

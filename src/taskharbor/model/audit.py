@@ -69,7 +69,7 @@ def read_entry(stored: StoredAudit) -> AuditEntry:
     """The entry that a store kept; one with the action "unreadable" for what another program wrote or damaged."""
     try:
         return _decode(stored.data)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return AuditEntry(id=stored.id, at=stored.at, by=stored.by, action="unreadable")
 
 
