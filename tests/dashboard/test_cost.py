@@ -1,6 +1,6 @@
 """What a page costs the store: calls and rows under a written ceiling, whatever the store holds; nothing unseen.
 
-In `make chaos` the store holds a million ready jobs, as many done ones and a hundred thousand dead ones, on every kind
+In `make full` the store holds a million ready jobs, as many done ones and a hundred thousand dead ones, on every kind
 of store; and what the store itself does for a page is counted, too: steps of SQLite's machine, pages that PostgreSQL
 touches, commands that Redis runs. No time is asserted: pages get all the time they need.
 """
