@@ -10,12 +10,15 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PACKAGE := $(VENV)/.package
 STAMP   := $(VENV)/.installed
+SITE    := $(VENV)/.site
 PYTHON  ?=
 SECONDS ?= 600
 # One more than cores: half of the time tests wait for servers, processes and locks.
 JOBS    ?= 3
 STORE   ?= all
 OPTIONS ?=
+SEED    ?=
+ROW     ?=
 
 # What is installed: the exact versions of constraints.txt, unless `make matrix` runs the lowest or the newest versions.
 PINS    ?= constraints.txt
@@ -33,7 +36,7 @@ quietly = @out=$$($(1) 2>&1) || { printf '%s\n' "$$out"; exit 1; }
 
 # A virtual environment whose interpreter is gone (upgraded, moved) is made again.
 ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
-.PHONY: $(PACKAGE) $(STAMP)
+.PHONY: $(PACKAGE) $(STAMP) $(SITE)
 endif
 
 .PHONY: help
@@ -92,17 +95,17 @@ $(STAMP): $(PACKAGE)
 	@touch $(STAMP)
 
 .PHONY: demo
-demo: $(PACKAGE) ## run the small example and see what happens to each job
-	@$(BIN)/python examples/demo.py
+demo: $(PACKAGE) ## ten seconds in this terminal: workers, retries, a crash, a dead letter, a workflow
+	@$(BIN)/taskharbor demo
 
 .PHONY: dashboard
-dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow
+dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow, a schedule
 	$(call quietly,$(PIP) -e '.[dashboard]')
 	@$(BIN)/taskharbor demo --dashboard
 
 .PHONY: pictures
 pictures: $(STAMP) ## take the screenshots that the documents show, from a seeded store in a real browser
-	@tests/servers/provision chromium
+	@tests/servers/provision chromium fonts
 	@$(BIN)/python -m tests.browser.pictures
 
 .PHONY: check
@@ -152,20 +155,37 @@ mutants: $(STAMP) ## break each driver on purpose and see the suite notice, ever
 	@TASKHARBOR_LANE=chaos $(PYTEST) --lane=mutants --lane=mutants-sqlite --lane=mutants-postgres --lane=mutants-redis
 
 .PHONY: docs
-docs: $(STAMP) ## write docs/cli.md and the table of docs/schedules.md; test the documents: what they show is run
+docs: $(STAMP) ## write what is generated in docs/, run what the documents show, build the site
 	@$(BIN)/python -m tests.docs.cli_page
 	@$(BIN)/python -m tests.release.licences
 	@$(BIN)/python -m tests.docs.slots_table
+	@$(BIN)/python -m tests.docs.reference
 	@$(PYTEST) tests/docs
+	@$(MAKE) site
+
+.PHONY: site
+site: $(SITE) ## build the documents into site/, offline, and check every link
+	@$(BIN)/python -m tests.docs.site
+
+# Sphinx is for the site alone: neither the checks nor the tests import it.
+$(SITE): $(STAMP)
+	@echo "venv: installing taskharbor[docs]"
+	$(call quietly,$(PIP) -e '.[docs]')
+	@touch $(SITE)
 
 .PHONY: chaos
-chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
+chaos: $(STAMP) ## what it survives: every scenario on every store; writes docs/reliability.md (under an hour): make chaos SEED=7
+	@tests/servers/provision postgres pgbouncer redis
+	@$(BIN)/python -m tests.survival $(if $(SEED),--seed $(SEED)) $(foreach row,$(ROW),--row $(row)) $(OPTIONS)
+
+.PHONY: full
+full: $(STAMP) ## all lanes that have larger figures, with those (hours)
 	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
-	@echo "chaos: the lanes marked chaos in tests/lanes.txt, at full size"
+	@echo "full: the lanes marked chaos in tests/lanes.txt, at full size"
 	@rm -rf $(LANES)
 	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=chaos $(PYTEST) $(LONG)
 	@$(BIN)/python -m tests.lanes check $(LANES) --run chaos
-	@echo "make chaos: all lanes ran, all green"
+	@echo "make full: all lanes ran, all green"
 
 .PHONY: matrix
 matrix: $(STAMP) ## every server version, every other Python here, the lowest and newest libraries (long)
@@ -197,5 +217,5 @@ guard: $(STAMP) ## count the instructions of a job on every store, compare with 
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .chaos .site site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

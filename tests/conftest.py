@@ -6,7 +6,7 @@
 - `@pytest.mark.left_to("matrix")`: this test runs in `make matrix` (or `chaos`) only, whose lanes must hold its lane.
   `except_for=`: a function of the name of a test; those for which it is true run in `make test` too.
 - `@pytest.mark.rotates(4)`: of the tests of this function, or class, each fourth runs in `make test`, and all of them
-  in `make chaos`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
+  in `make full`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
   `except_for=`: those that always run. Beside `left_to` it divides what that one keeps, and the rest runs there.
 - A test that is named on the command line runs, whatever its marker says.
 - `--lane=NAME` (repeatable): only these lanes.

@@ -5,7 +5,8 @@ and replace the directory's). `tests/conftest.py` writes down what ran and how l
 `python -m tests.lanes check` compares that with `tests/lanes.txt`. This module knows nothing of pytest.
 It also holds the knobs of the other runs:
 
-    TASKHARBOR_LANE  unset in `make test`; quick, matrix, chaos or soak in the target of that name → `run()`, `figure()`
+    TASKHARBOR_LANE  unset in `make test`; quick, matrix or soak in the target of that name; chaos in `make full` and in
+                     the rows of `make chaos`                                                  → `run()`, `figure()`
     TASKHARBOR_SEED  what seeded tests begin at (default 0)                                    → `seed()`
     TASKHARBOR_PART  which of the rotating tests `make test` runs (default: from the commit)    → `part()`, `share()`
     SECONDS          how long a soak lasts                                                         → `seconds()`
@@ -51,6 +52,7 @@ DIRECTORIES = {
     "tests/ops": "bulk",
     "tests/schedules": "schedules",
     "tests/cli": "cli",
+    "tests/moving": "moving",
     "tests/dashboard": "dashboard",
     "tests/browser": "browser",
     "tests/simulation": "simulation",
@@ -58,13 +60,16 @@ DIRECTORIES = {
     "tests/omniq": "omniq",
     "tests/supervisor": "supervisor",
     "tests/processes": "processes",
+    "tests/django_admin": "django-admin",
     "tests/observe": "observe",
     "tests/everyday": "everyday",
     "tests/stall": "stall",
+    "tests/survival": "survival",
     "tests/cost": "cost-redis",
     "tests/release": "release",
     "tests/secrecy": "secrets",
     "tests/django": "django",
+    "tests/security": "security",
     "tests/cli/test_secrets.py": "secrets",
     "tests/observe/test_secrets.py": "secrets",
 }
@@ -284,7 +289,7 @@ def check(folder: Path, name: str) -> int:
     lanes, ran = listed(), read_records(folder)
     print(table(lanes, ran, name))
     if any(record.left["chaos"] for record in ran.values()):
-        print(f"lanes: rotating tests: TASKHARBOR_PART={part()} runs the same ones again, make chaos all of them")
+        print(f"lanes: rotating tests: TASKHARBOR_PART={part()} runs the same ones again, make full all of them")
     loud = slow(lanes, ran, name)
     for sentence in loud:
         print(f"lanes: WARNING: {sentence}")

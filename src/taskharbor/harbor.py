@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from taskharbor.client.budget import CALL_TIMEOUT
 from taskharbor.client.client import Client
@@ -31,6 +31,7 @@ from taskharbor.tasks.migration_hints import OF_HARBORS, missing
 from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step
+from taskharbor.tasks.worker_options import WorkerOptions, lists_worker_options
 from taskharbor.tasks.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -40,14 +41,35 @@ if TYPE_CHECKING:
 
 
 class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
-    """A store, the tasks that use it, and both ends of it.
+    """A store, the tasks that use it, and both ends of it: enqueueing and running. A program has one.
+
+    Declare tasks with `@harbor.task`, store jobs with `task.enqueue(…)`, run them with `harbor.worker().run()`, or
+    from a shell with `taskharbor worker run --app module:harbor`. Making a harbor opens nothing and reads no store.
 
     >>> harbor = Harbor("memory://")
     >>> @harbor.task(name="send_email", queue="mail")
     ... def send_email(to: str) -> str:
     ...     return f"sent to {to}"
-    >>> send_email("ada")
+    >>> job = send_email.enqueue("ada")
+    >>> harbor.worker().run(until_empty=True)
+    >>> job.result()
     'sent to ada'
+
+    Options:
+        dsn_or_driver: The store: "sqlite:///jobs.db", "postgresql://…", "redis://…", "memory://", or a driver.
+            Default: `$TASKHARBOR_DSN`, else the file taskharbor.db in this folder.
+        codec: How arguments and results become bytes. Default: `JsonCodec()`.
+        clock: What time it is. Default: the clock of the store.
+        middleware: Coroutines `(context, call_next)` around every execution, on the worker's event loop.
+        call_middleware: Functions of the context that return a context manager, entered in the handler's own thread.
+        observers: Functions that receive every event of the client and of the workers.
+        enqueue_middleware: Context managers around the storing of jobs.
+        default_queue: The queue of tasks that name none. Default: "default".
+        queues: All queues of this program. A task or a call that names another one is refused, and `worker()` serves
+            all of these. Default: any queue.
+        call_timeout: How long a call to the store may take, retries included. Default: 10 seconds.
+        lifespan: An async generator function, decorated with `asynccontextmanager`, that opens what the handlers of a
+            worker process share.
     """
 
     _called = "harbor"
@@ -133,12 +155,13 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
             self._queues.warn_of_undeclared(records)
 
     def observe(self, observer: Observer) -> None:
-        """Add an observer of the client, and of the workers that are made from now on."""
+        """Add a function that receives the events of the client, and of the workers that are made from now on."""
         self.observers += (observer,)
         self.client.observe(observer)
 
-    def worker(self, **options: Any) -> Worker:
-        """A worker for the tasks declared here; its options are those of `Worker`.
+    @lists_worker_options
+    def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
+        """A worker for the tasks declared here: `harbor.worker(concurrency=4).run()`.
 
         By default it serves the queues of the tasks and of the schedules, the default queue, and those of
         `Harbor(queues=…)`. A queue that only a call names, with `.options(queue=…)`, is not among them.
@@ -155,7 +178,9 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         options.setdefault("child_processes", not self.client.is_isolated)
         if options.get("queues") is None:
             options["queues"] = self.declared_queues
-        return Worker(self.driver, handlers=self.handlers, **options)
+        worker = Worker(self.driver, handlers=self.handlers, **options)
+        worker.declared_lifespan = self._lifespan
+        return worker
 
     @property
     def lifespan(self) -> Lifespan | None:
@@ -164,7 +189,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         return lifespan
 
     def override(self, replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> AbstractContextManager[None]:
-        """Other functions in the place of dependencies, or of the lifespan: `with harbor.override({session: fake}):`.
+        """Replace dependencies, or the lifespan, by other functions: `with harbor.override({session: fake}):`.
 
         For tests. It holds for all jobs of this process that begin within the block.
         """
@@ -191,10 +216,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         """Declare that a step, or a workflow, runs again and again: by a cron expression, or at an interval.
 
         Reads no store: the declaration is stored when a worker of this code starts, and its workers fire it. A date
-        stands for its midnight in `tz`; `end_at` is exclusive; `jitter`: up to how much later than its slot a job runs.
-
-        `catch_up`: what becomes of slots that passed while no worker ran: a job for the newest of them; for each; or
-        none that is more than a minute late. `overlap="skip"`: no job while that of an earlier slot has not ended.
+        stands for its midnight in `tz`. Give `cron` or `every`, not both.
 
         >>> harbor = Harbor("memory://")
         >>> @harbor.task(name="report")
@@ -203,6 +225,18 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         >>> harbor.schedule("hourly-eu", report.s(region="eu"), every=3600, jitter=60, overlap="allow")
         >>> harbor.declared_schedules
         ('hourly-eu', 'nightly-eu')
+
+        Options:
+            cron: Five fields (minute, hour, day, month, weekday), or a name such as "@daily".
+            every: The interval between two slots, from `start_at` or from the first declaration on.
+            tz: The time zone of `cron` and of dates. Default: "UTC".
+            start_at: No slot before this moment.
+            end_at: No slot from this moment on.
+            jitter: A job runs up to this much later than its slot, each time by another amount. Default: 0.
+            catch_up: What becomes of slots that passed while no worker ran. "latest": one job, for the newest of them.
+                "all": a job for each. "none": only one that is at most a minute late. Default: "latest".
+            overlap: "skip": no job while that of an earlier slot has not ended. "allow": one all the same. Default:
+                "skip".
         """
         from taskharbor.client.scheduled_step import declared
         from taskharbor.schedules.rule import checked_rule

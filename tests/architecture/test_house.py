@@ -134,6 +134,7 @@ NAMES_OTHERS = {
     "docs/django.md": "files of a user's program",
     "docs/fastapi.md": "files of a user's program",
     "docs/project-layout.md": "files of a user's program",
+    "docs/quickstart.md": "files of a user's program",
     "CONTRIBUTING.md": "tests/x.py stands for any test",
 }
 FILE_NAME = re.compile(r"(?<![\w/.])((?:[\w.-]+/)*[\w-]+\.(?:py|sql|lua))\b")
@@ -311,6 +312,7 @@ MAY_SLEEP = {
     "tests/unit/test_clock.py": "a sleep on the clock under test",
     "tests/resources/app.py": "a resource with a heartbeat of its own, in another process",
     "tests/supervisor": "handlers in other processes, and tests that poll these",
+    "tests/survival": "work in other processes, rows that last a given time, and polls of journals",
     "tests/client": "a clock of the tests' own, and a loop that polls",
 }
 

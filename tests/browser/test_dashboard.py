@@ -1,23 +1,32 @@
 """The dashboard in a browser: every page, every action, while a real worker changes the store."""
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from taskharbor.dashboard.routes import ACTS
 from taskharbor.drivers import JobRecord
+from taskharbor.model.outcome import Fail
 from taskharbor.ops.access import Access
+from tests import lanes
 from tests.browser.conftest import Tab
 from tests.browser.served import Served
+from tests.dashboard.site import LEVELS
+from tests.dashboard.test_access import ACT_TABLE
 from tests.servers import postgres, redis
 
 PAGES = (
     "/", "/queues", "/queues/mail", "/jobs", "/jobs/{dead}", "/jobs/{running}", "/jobs/{scheduled}", "/dead", "/flows",
-    "/flows/{failed_flow}", "/schedules", "/workers", "/operations",
+    "/flows/{failed_flow}", "/schedules", "/schedules/nightly#edit", "/workers", "/operations",
     "/operations/new?action=requeue&state=dlq&queue=mail", "/about", "/nothing",
 )  # fmt: skip
 SMOKE = ("/", "/queues/mail", "/jobs", "/dead", "/flows/{failed_flow}", "/workers", "/operations")
@@ -76,31 +85,23 @@ def enqueue(served: Served, kind: str, payload: bytes = b"{}", queue: str = "liv
     return served.call(store)
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme", "checked"),
-    [
-        ("desktop", "light", PAGES),
-        ("phone", "dark", PAGES[:6]),
-        ("desktop", "dark", PAGES[6:10]),
-        ("tablet", "light", ()),
-    ],
-)
-def test_every_page_is_drawn_without_an_error_and_accessible(
-    chromium: Browser, served: Served, width: str, scheme: Any, checked: tuple[str, ...]
-):
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_every_page_is_drawn_without_an_error_and_accessible(chromium: Browser, served: Served, look: Any):
+    """Light on a large screen, and no page is wider than a smaller one; dark on a phone."""
     served.level = Access.admin("ada")
-    context = chromium.new_context(
-        viewport={"width": WIDTHS[width], "height": 900}, color_scheme=scheme, reduced_motion="reduce"
-    )
+    width = WIDTHS["desktop" if look == "light" else "phone"]
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=look, reduced_motion="reduce")
     tab = Tab(context, served.url)
     tab.allowed = {404}
-    for path in checked if (width, scheme) == ("desktop", "dark") else PAGES:
+    checked = PAGES if look == "light" else lanes.share(PAGES, 3)
+    for path in PAGES if look == "light" else checked:
         page = tab.open(path.format(**vars(served.scene)))
-        assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width], (
-            f"{path} is wider than the screen"
-        )
-        if path in checked:
-            tab.check_accessible()
+        for name, narrow in WIDTHS.items():
+            page.set_viewport_size({"width": narrow, "height": 900})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= narrow, f"{path} is wider than a {name}"
+        page.set_viewport_size({"width": width, "height": 900})
+        tab.check_accessible()
     context.close()
 
 
@@ -153,17 +154,6 @@ def test_a_dead_job_is_retried_revealed_edited_and_deleted(tab: Tab, served: Ser
     page.wait_for_url("**/jobs")
 
 
-def test_queues_are_paused_and_resumed(tab: Tab, served: Served):
-    page = tab.open("/queues")
-    row = page.get_by_role("row", name="live")
-    enqueue(served, "echo")
-    row.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Pause", exact=True).last.click()
-    expect(row.get_by_text("paused")).to_be_visible()
-    row.get_by_role("button", name="Resume").click()
-    expect(row.get_by_text("paused")).not_to_be_visible()
-
-
 def test_selected_jobs_are_changed_and_the_list_waits_meanwhile(tab: Tab, served: Served):
     ids = [enqueue(served, "echo", queue="unserved") for _ in range(3)]
     page = tab.open("/jobs?queue=unserved&state=ready")
@@ -175,6 +165,132 @@ def test_selected_jobs_are_changed_and_the_list_waits_meanwhile(tab: Tab, served
     page.get_by_role("button", name="Cancel them").click()
     expect(page.locator(f"[id='row-{ids[0]}']")).not_to_be_visible()
     expect(page.locator(f"[id='row-{ids[2]}']")).to_be_visible()
+
+
+def press(page: Page, name: str, sure: str | None = None) -> None:
+    """Press a button, and the one of the question that follows."""
+    page.get_by_role("button", name=name, exact=True).first.click()
+    if sure is not None:
+        page.locator("#ask").get_by_role("button", name=sure, exact=True).click()
+
+
+def select(page: Page, id: str, action: str, sure: str | None = None) -> None:
+    """Select a row, and do something about it."""
+    page.get_by_label(f"Select job {id}").check()
+    page.locator("#selection").get_by_role("button", name=action, exact=True).click()
+    if sure is not None:
+        page.locator("#ask").get_by_role("button", name=sure, exact=True).click()
+
+
+def edit_the_job(page: Page) -> None:
+    page.keyboard.press("e")
+    page.get_by_label("Priority").fill("7")
+    page.get_by_role("button", name="Change the job").click()
+
+
+def download(page: Page) -> None:
+    press(page, "Reveal")
+    press(page, "Download")
+
+
+def change_the_schedule(page: Page, served: Served) -> None:
+    """Type another rule, see what follows from it, and keep it. The focus stays where one types."""
+    page.keyboard.press("e")
+    cron = page.get_by_label("Cron")
+    cron.fill("61 * * * *")
+    expect(page.locator("#preview")).to_contain_text("expected 0 to 59 in the field minute")
+    cron.fill("15 9 * * MON-FRI")
+    expect(page.locator("#preview")).to_contain_text("Next, with these changes")
+    expect(page.locator("#preview li").first).to_contain_text("09:15:00")
+    assert page.evaluate("document.activeElement.name") == "cron"
+    page.get_by_role("button", name="Change the schedule").click()
+    expect(page.locator(".facts code")).to_contain_text("15 9 * * MON-FRI")
+
+
+async def fail_operation(driver: Any, now: Any) -> None:
+    """Let the first slice of an operation die, as if its worker could not carry it out."""
+    (held,) = await driver.reserve(("taskharbor",), now, timedelta(minutes=1), 1, "w")
+    assert await driver.settle([Fail(held.lease, "no", 9, now)], now) == [None]
+
+
+# Each action: the page it is on, and how a person does it there; `{…}` are jobs and flows of the scene.
+ACTIONS: dict[str, tuple[str, Callable[[Page, Served], Any]]] = {
+    "/queues/{queue:path}/pause": ("/queues", lambda page, served: press(page, "Pause video", "Pause")),
+    "/queues/{queue:path}/resume": ("/queues", lambda page, served: press(page, "Resume video")),
+    "/jobs/act": ("/jobs?state=scheduled", lambda page, served: select(page, served.scene.scheduled, "Retry")),
+    "/jobs/{id:path}/retry": ("/jobs/{later}", lambda page, served: press(page, "Run now")),
+    "/jobs/{id:path}/cancel": ("/jobs/{later}", lambda page, served: press(page, "Cancel", "Cancel it")),
+    "/jobs/{id:path}/edit": ("/jobs/{later}", lambda page, served: edit_the_job(page)),
+    "/jobs/{id:path}/reveal": ("/jobs/{later}", lambda page, served: press(page, "Reveal")),
+    "/jobs/{id:path}/download": ("/jobs/{large}", lambda page, served: download(page)),
+    "/jobs/{id:path}/delete": ("/jobs/{later}", lambda page, served: press(page, "Delete", "Delete it")),
+    "/operations": (
+        "/operations/new?action=requeue&state=dlq&queue=mail",
+        lambda page, served: page.get_by_role("button", name="Requeue").click(),
+    ),
+    "/operations/{id:path}/resume": (
+        "/operations",
+        lambda page, served: page.get_by_role("button", name="Resume operation").click(),
+    ),
+    "/operations/{id:path}/stop": (
+        "/operations",
+        lambda page, served: page.get_by_role("button", name="Stop operation").click(),
+    ),
+    "/schedules/{name:path}/run": ("/schedules", lambda page, served: press(page, "Run now: nightly")),
+    "/schedules/{name:path}/pause": ("/schedules", lambda page, served: press(page, "Pause nightly")),
+    "/schedules/{name:path}/resume": ("/schedules", lambda page, served: press(page, "Resume nightly")),
+    "/schedules/{name:path}/edit": ("/schedules/nightly", change_the_schedule),
+    "/schedules/{name:path}/reset": ("/schedules/nightly", lambda page, served: press(page, "Reset", "Reset it")),
+    "/schedules/{name:path}/delete": ("/schedules/reindex", lambda page, served: press(page, "Delete", "Delete it")),
+    "/flows/{id:path}/requeue": ("/flows/{failed_flow}", lambda page, served: press(page, "Requeue what failed")),
+    "/flows/{id:path}/cancel": ("/flows/{failed_flow}", lambda page, served: press(page, "Cancel", "Cancel it")),
+}
+
+
+def pattern_of(route: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{[a-z]+:path\\}", ".+", re.escape(route)) + "$")
+
+
+def test_every_action_is_done_by_a_person(chromium: Browser, tmp_path: Path):
+    """With the buttons of its page; no worker changes anything meanwhile."""
+    assert set(ACTIONS) == {act.path for act in ACTS}
+    with Served(f"sqlite:///{tmp_path}/jobs.db") as served:
+        context = chromium.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+        tab = Tab(context, served.url)
+        tab.allowed = {404}  # a page may read once more what is deleted
+        large = enqueue(served, "echo", b'{"text": "%s"}' % (b"x" * 70_000), queue="unserved")
+        for route, (path, do) in ACTIONS.items():
+            if route.endswith("/resume") and path == "/operations":
+                served.call(fail_operation)
+            later = enqueue(served, "echo", queue="unserved", run_at=datetime(2100, 1, 1, tzinfo=UTC))
+            page = tab.open(path.format(**vars(served.scene), later=later, large=large))
+            expected = pattern_of(route)
+            with page.expect_response(lambda reply: is_action(reply, expected)) as got:  # noqa: B023  # awaited at once
+                do(page, served)
+            assert (route, got.value.status) == (route, 200), got.value.text()
+            if "hx-redirect" in got.value.headers:
+                page.wait_for_url(f"**{got.value.headers['hx-redirect']}")
+            tab.check()
+        context.close()
+
+
+def is_action(reply: Any, expected: re.Pattern[str]) -> bool:
+    return reply.request.method == "POST" and expected.match(urlsplit(reply.url).path) is not None
+
+
+@pytest.mark.parametrize("level", ["none", "view", "operate"])
+def test_each_level_sees_the_buttons_that_it_may_press(tab: Tab, served: Served, level: str):
+    served.level = LEVELS[level]
+    tab.allowed = {403, 404}
+    shown = set()
+    for path in PAGES[:3] if level == "none" else lanes.share(PAGES[:-1], 2):
+        page = tab.open(path.format(**vars(served.scene)))
+        addresses = page.locator("main [hx-post]").evaluate_all("all => all.map(each => each.getAttribute('hx-post'))")
+        for address in addresses:
+            route = next(act.path for act in ACTS if pattern_of(act.path).match(address))
+            assert ACT_TABLE[route][2][level] == 200, f"{path} offers {address} to {level}"
+            shown.add(route)
+    assert bool(shown) is (level == "operate")
 
 
 def test_triage_by_keyboard_from_a_dead_kind_to_a_finished_requeue(tab: Tab, served: Served):
@@ -193,41 +309,6 @@ def test_triage_by_keyboard_from_a_dead_kind_to_a_finished_requeue(tab: Tab, ser
     page.get_by_role("button", name="Requeue").press("Enter")
     page.wait_for_url("**/operations#*")
     expect(page.get_by_role("region", name="Operations").get_by_text("done", exact=True).first).to_be_visible()
-
-
-def test_a_schedule_is_run_paused_and_resumed(tab: Tab, served: Served):
-    page = tab.open("/schedules")
-    row = page.get_by_role("row", name="nightly")
-    row.get_by_role("button", name="Run now: nightly").click()
-    expect(page.locator("#said")).to_contain_text("was enqueued")
-    row.get_by_role("button", name="Pause").click()
-    expect(row.get_by_text("paused")).to_be_visible()
-    row.get_by_role("button", name="Resume").click()
-    expect(row.get_by_text("waiting")).to_be_visible()
-
-
-def test_a_failed_workflow_is_requeued_and_cancelled(tab: Tab, served: Served):
-    page = tab.open(f"/flows/{served.scene.failed_flow}")
-    expect(page.locator("svg .node")).to_have_count(5)
-    page.get_by_role("button", name="Requeue what failed").click()
-    expect(page.locator("h1 .badge")).to_have_text("running")
-    page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("button", name="Cancel it").click()
-    expect(page.locator("h1 .badge")).to_have_text("cancelled")
-
-
-@pytest.mark.parametrize("level", ["view", "operate", "none"])
-def test_each_level_sees_its_own_buttons(tab: Tab, served: Served, level: str):
-    served.level = {"view": Access.view("v"), "operate": Access.operate("o"), "none": Access.none()}[level]
-    tab.allowed = {403}
-    page = tab.open(f"/jobs/{served.scene.dead}")
-    buttons = page.locator("main button")
-    if level == "operate":
-        expect(page.get_by_role("button", name="Retry")).to_be_visible()
-        expect(page.get_by_role("button", name="Delete")).to_have_count(0)
-        expect(page.get_by_role("button", name="Reveal")).to_have_count(0)
-    else:
-        expect(buttons).to_have_count(0)
 
 
 def test_keys_theme_filter_and_a_stopped_stream(tab: Tab, served: Served):

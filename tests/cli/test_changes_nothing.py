@@ -24,7 +24,7 @@ LOOKING = {
     "schedule delete": "s1 --yes",
 }  # fmt: skip
 MAY_CREATE = {"enqueue", "queue pause", "queue resume", "schedule add", "migrate", "bench", "conformance", "worker run"}
-WITHOUT_A_STORE = {"worker health", "demo", "completion", "task list"}
+WITHOUT_A_STORE = {"worker health", "demo", "completion", "task list", "from celery", "from rq"}
 SERVING = {"dashboard"}  # tests/dashboard
 
 

@@ -14,7 +14,7 @@ NAMED = (
     "queue list", "queue pause", "queue resume", "flow show", "stats", "migrate", "doctor", "conformance", "bench",
     "demo", "job show", "job attempts", "job amend", "job delete", "flow list", "flow cancel", "flow requeue",
     "task list", "dlq summary", "dlq show", "dlq edit", "dlq delete", "dlq export", "dlq operations list",
-    "dlq operations show", "dlq operations stop", "dlq operations resume", "audit",
+    "dlq operations show", "dlq operations stop", "dlq operations resume", "audit", "from celery", "from rq",
 )  # fmt: skip
 
 
@@ -51,7 +51,9 @@ def test_a_group_without_a_command_shows_its_help(group: str):
     assert answer.err == taskharbor(*group.split(), "--help").out
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - {"completion", "demo", "worker run", "worker health"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(ALL) - {"completion", "demo", "worker run", "worker health", "from celery", "from rq"})
+)
 def test_every_command_takes_the_shared_options_and_tells_its_json(name: str):
     command = ALL[name]
     assert {"dsn", "driver", "app", "output"} <= {parameter.name for parameter in command.params}

@@ -1,6 +1,7 @@
 """A whole local run with nothing but commands, each typed into a real process, on each store."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,19 +108,19 @@ def test_the_demo_in_a_pipe(tmp_path: Path) -> None:
     answer = program("demo", "--folder", str(tmp_path), timeout=4 * PATIENCE, TASKHARBOR_DSN="sqlite:////nowhere/x.db")
     assert (answer.code, answer.err) == (0, "")
     assert "\x1b" not in answer.out
-    for words in ("40 of 40", "6 of 6", "24 of 24", "1 of 1", "jobs succeeded", "ValueError: the card was refused"):
+    for words in ("40/40", "6/6", "26/26", "3/3", "72 jobs succeeded", "dead letter: the card was refused"):
         assert words in answer.out, words
     # What it says to try next can be typed.
-    typed = [line.strip() for line in answer.out.splitlines() if line.startswith("  taskharbor ")]
+    typed = [line.strip() for line in answer.out.splitlines() if re.match(r"  \S*taskharbor ", line)]
     export = next(line.strip() for line in answer.out.splitlines() if line.startswith("  export "))
     environment = {"TASKHARBOR_DSN": export.partition("=")[2]}
     commands = [line.split()[1:] for line in typed if "worker run" not in line and "dashboard" not in line]
-    assert [command[0] for command in commands] == ["queue", "dlq", "inspect", "explain", "flow", "dlq"]
+    assert [command[0] for command in commands] == ["dlq", "inspect", "explain", "flow", "dlq"]
     for command in commands:
         looked = taskharbor(*command, environment=environment)
         assert looked.code == 0, (command, looked)
         assert looked.out
-    flow = taskharbor("flow", "show", commands[4][-1], "--output", "json", environment=environment).json
+    flow = taskharbor("flow", "show", commands[3][-1], "--output", "json", environment=environment).json
     assert (flow["status"], flow["done"]) == ("succeeded", flow["total"])
     assert "Traceback" not in (tmp_path / "worker.log").read_text()
 

@@ -89,6 +89,17 @@ async def plan(harbor: Harbor) -> None:
     await harbor.schedules.apause("reindex", by="ada")
 
 
+async def plan_more(harbor: Harbor) -> None:
+    """Some more, for pictures: other rules and zones, and one that was edited."""
+    add = harbor.schedules.aadd
+    await add("invoices", JobRequest(type="billing.invoice", queue="billing"), cron="0 6 1 * *", by="ada")
+    digest = JobRequest(type="mail.digest", queue="mail")
+    await add("digest", digest, cron="0 8 * * MON", tz="America/New_York", jitter=600, by="grace")
+    await add("sync-rates", JobRequest(type="imports.rates", queue="imports"), every=300, overlap="allow", by="ada")
+    await add("cleanup", JobRequest(type="media.cleanup", queue="media"), cron="*/15 9-17 * * MON-FRI", by="ada")
+    await harbor.schedules.aedit("cleanup", cron="*/30 9-17 * * MON-FRI", tz="Europe/Zurich", by="grace")
+
+
 async def _settle(driver: Driver, queue: str, at: datetime, worker: str, outcome: Any, limit: int = 100) -> list[str]:
     reserved = await driver.reserve((queue,), at, LEASE, limit, worker)
     after = at + 2 * SECOND

@@ -260,6 +260,22 @@ def test_a_one_time_link_works_once_and_the_session_ends():
     visit(come, access=None, sessions=sessions, played=False)
 
 
+def test_the_cookie_can_be_kept_from_plain_http():
+    for secure, base in (
+        (False, "http://localhost:8420"),
+        (True, "http://localhost:8420"),
+        (False, "https://localhost"),
+    ):
+        sessions = Sessions(lambda: 0.0, Access.admin("ada"), secure=secure)
+
+        async def come(site: Site, sessions: Sessions = sessions, base: str = base, secure: bool = secure) -> None:
+            reply = await site.send("GET", f"/login?key={sessions.new_link()}", base=base)
+            marked = "Secure" in reply.headers["set-cookie"].split("; ")
+            assert marked is (secure or base.startswith("https"))
+
+        visit(come, access=None, sessions=sessions, played=False)
+
+
 def test_logging_out_ends_the_session():
     sessions = Sessions(lambda: 0.0, Access.admin("ada"))
 

@@ -1,6 +1,5 @@
 """`taskharbor dashboard`: refuses what would be open, prints a link that works once, and ends at Ctrl-C."""
 
-import os
 import re
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import httpx
 import pytest
 
 from taskharbor import Harbor
+from tests.cli.shell import Answer, taskharbor
 
 
 @pytest.fixture
@@ -21,32 +21,32 @@ def dsn(tmp_path: Path) -> str:
     return found
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "taskharbor", "dashboard", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+def refused(*arguments: str, environment: dict[str, str] | None = None) -> Answer:
+    """The command in this process, which refuses before it listens."""
+    return taskharbor("dashboard", *arguments, environment=environment)
 
 
 def test_a_host_that_others_reach_needs_a_token_or_an_access_function(dsn: str, tmp_path: Path):
-    refused = run("--dsn", dsn, "--host", "0.0.0.0")
-    assert refused.returncode == 2
-    assert "--token-file" in refused.stderr
+    answer = refused("--dsn", dsn, "--host", "0.0.0.0")
+    assert answer.code == 2
+    assert "--token-file" in answer.err
     (tmp_path / "short").write_text("short")
-    assert "at least 32" in run("--dsn", dsn, "--token-file", str(tmp_path / "short")).stderr
-    assert "cannot be read" in run("--dsn", dsn, "--token-file", str(tmp_path / "none")).stderr
-    assert "at least 32" in run("--dsn", dsn, TASKHARBOR_DASHBOARD_TOKEN="short").stderr
-    assert "MODULE:NAME" in run("--dsn", dsn, "--access", "nothing").stderr
-    assert "expected a function" in run("--dsn", dsn, "--access", "os:sep").stderr
+    assert "at least 32" in refused("--dsn", dsn, "--token-file", str(tmp_path / "short")).err
+    assert "cannot be read" in refused("--dsn", dsn, "--token-file", str(tmp_path / "none")).err
+    assert "at least 32" in refused("--dsn", dsn, environment={"TASKHARBOR_DASHBOARD_TOKEN": "short"}).err
+    assert "MODULE:NAME" in refused("--dsn", dsn, "--access", "nothing").err
+    assert "expected a function" in refused("--dsn", dsn, "--access", "os:sep").err
 
 
 def test_a_store_that_is_not_there_is_not_created(tmp_path: Path):
-    missing = run("--dsn", f"sqlite:///{tmp_path}/none.db")
-    assert missing.returncode == 3
+    missing = refused("--dsn", f"sqlite:///{tmp_path}/none.db")
+    assert missing.code == 3
     assert not (tmp_path / "none.db").exists()
-    assert "memory://" in run("--driver", "memory").stderr
+    assert "memory://" in refused("--driver", "memory").err
 
 
 def test_the_link_works_once_and_ctrl_c_ends_it(dsn: str):
-    command = [sys.executable, "-m", "taskharbor", "dashboard", "--dsn", dsn, "--port", "0"]
+    command = [sys.executable, "-m", "taskharbor", "dashboard", "--dsn", dsn, "--port", "0", "--secure-cookie"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -58,7 +58,13 @@ def test_the_link_works_once_and_ctrl_c_ends_it(dsn: str):
             with httpx.Client(base_url=base, timeout=30) as browser:
                 assert browser.get("/").status_code == 303
                 assert browser.get("/", headers={"host": "evil.example"}).status_code == 403
-                assert browser.get(link).status_code == 200
+                came = browser.get(link)
+                assert came.status_code == 200
+                assert "Secure" in came.headers["set-cookie"].split("; ")
+                session = came.headers["set-cookie"].partition(";")[
+                    0
+                ]  # as a browser behind a proxy with https sends it
+                browser.headers["cookie"] = session
                 assert browser.get("/").status_code == 200
                 assert httpx.get(link, timeout=30).status_code == 403
                 with browser.stream("GET", "/events") as events:

@@ -4,14 +4,15 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from taskharbor import Harbor
 from taskharbor.dashboard.sampler import REST_FACTOR, Sampler, sampler_of
-from taskharbor.dashboard.stream import STREAM_S, stream
+from taskharbor.dashboard.stream import STREAM_S, has_room, stream
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.testing import ManualClock
-from tests.dashboard.site import NOW
+from tests.dashboard.site import NOW, Site, visit
 from tests.dashboard.test_cost import Counted
 from tests.dashboard.test_pages import Flaky
 
@@ -149,3 +150,29 @@ def test_a_store_has_one_sampler_in_a_process():
     one, other = Harbor("memory://"), Harbor("memory://")
     assert sampler_of(one) is sampler_of(one)
     assert sampler_of(one) is not sampler_of(other)
+
+
+def test_many_tabs_of_one_person_leave_room_for_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("taskharbor.dashboard.stream.MAX_STREAMS_OF_ONE", 2)
+    monkeypatch.setattr("taskharbor.dashboard.stream.MAX_STREAMS", 4)
+
+    async def run() -> None:
+        watch = Watch()
+        with watch.sampler.viewer(who="ada"), watch.sampler.viewer(who="ada"):
+            assert (has_room(watch.sampler, "ada"), has_room(watch.sampler, "grace")) == (False, True)
+            with watch.sampler.viewer(who="grace"), watch.sampler.viewer(who="otto"):
+                assert not has_room(watch.sampler, "vera")
+        assert has_room(watch.sampler, "ada")
+        await watch.harbor.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_tab_too_many_is_refused_and_reads_by_itself(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("taskharbor.dashboard.stream.MAX_STREAMS_OF_ONE", 0)
+
+    async def look(site: Site) -> None:
+        reply = await site.get("/events")
+        assert (reply.status_code, "too many tabs" in reply.json()["error"]) == (503, True)
+
+    visit(look, played=False)

@@ -12,6 +12,7 @@ from taskharbor.dashboard import dashboard
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.job import Page
 from taskharbor.ops.access import Access
 from tests.dashboard.site import JSON, NOW, Site, visit
 
@@ -20,15 +21,20 @@ JOB = [
     "group", "flow_id", "worker", "lease_expires_at", "reason",
 ]  # fmt: skip
 QUEUE = ["queue", "paused", "workers", "jobs", "capped"]
+SCHEDULE = [
+    "name", "queue", "type", "status", "cron", "every", "tz", "next_at", "last_at", "last_id", "paused", "edited",
+    "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap", "start_at", "end_at", "note", "upcoming",
+]  # fmt: skip
 KEYS = {
     "/": ["at", "queues", "workers", "attention"],
-    "/queues": ["queues"],
+    "/queues": ["queues", "cursor"],
     "/queues/mail": [*QUEUE, "serving"],
     "/jobs": ["jobs", "cursor"],
     "/dead": ["by", "jobs", "complete", "rows", "more"],
     "/flows": ["flows", "cursor"],
     "/flows/{flow}": ["id", "status", "created_at", "updated_at", "done", "total", "jobs", "edges", "complete", "next"],
-    "/schedules": ["schedules"],
+    "/schedules": ["schedules", "cursor"],
+    "/schedules/nightly": SCHEDULE,
     "/workers": ["workers"],
     "/operations": ["operations", "entries", "cursor"],
     "/operations/new?state=dlq": ["action", "jobs", "capped", "cut", "limit", "sample", "notes"],
@@ -240,3 +246,25 @@ def test_the_header_of_an_action_is_ascii():
         assert json.loads(reply.headers["hx-trigger"])["said"].startswith("queue ä")
 
     visit(act)
+
+
+def test_a_search_that_finds_little_ends_in_time_and_goes_on_with_older():
+    class Slow(MemoryDriver):
+        calls = 0
+        clock: Any = None
+
+        async def list(self, *args: Any, **options: Any) -> Any:
+            self.calls += 1
+            self.clock.advance(0.3)
+            return Page((), f"after {self.calls}")
+
+    slow = Slow()
+
+    async def look(site: Site) -> None:
+        slow.clock = site.clock
+        page = (await site.get("/jobs?error=none")).text
+        assert slow.calls == 2
+        assert "Nothing found yet" in page
+        assert "cursor=after+2" in page
+
+    visit(look, driver=slow, played=False)

@@ -20,7 +20,10 @@ NEWEST = "6.1.3"
 """The Django of `make test`, and of Django's own tests (upstream.py)."""
 SERIES = {"5.2": "5.2.19", "6.0": "6.0.10", "6.1": NEWEST}
 PYTHONS = {"5.2": ("3.11", "3.12", "3.13"), "6.0": ("3.12", "3.13"), "6.1": ("3.12", "3.13")}
-SHARED = ("psycopg", "psycopg-binary", "redis", "hiredis", "msgspec", "click", "rich", "cronsim", "tzdata")
+SHARED = (
+    *("psycopg", "psycopg-binary", "redis", "hiredis", "msgspec", "click", "rich", "cronsim", "tzdata"),
+    *("starlette", "jinja2", "markupsafe", "uvicorn", "anyio", "h11", "idna"),  # the dashboard in the admin
+)
 
 
 def interpreter() -> str | None:

@@ -65,9 +65,9 @@ class Terminal:
             printed.append(line)
         raise AssertionError(f"a command failed in:\n{commands}\nit said:\n{''.join(printed)}")
 
-    def wait_for(self, text: str) -> None:
-        """Until every other terminal has printed this."""
-        for process in self._beside:
+    def wait_for(self, text: str, *, newest: bool = False) -> None:
+        """Until every other terminal, or only the newest, has printed this."""
+        for process in self._beside[-1:] if newest else self._beside:
             assert process.stdout is not None
             seen = self._seen.get(process.pid, "")
             while text not in seen:

@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor.cli.lazy import DefaultGroup
 from taskharbor.cli.main import main
-from tests.docs import pages, test_dead_letters, test_frameworks, test_layout, test_readme
+from tests.docs import pages, test_dead_letters, test_frameworks, test_layout, test_quickstart, test_readme
 from tests.docs.pages import PAGES, ROOT, name_of
 
 # A page whose files are written and whose commands are typed, and the test that does it.
@@ -18,6 +18,7 @@ FOLLOWED = {
     "docs/dead-letters.md": test_dead_letters.test_the_triage_works_as_it_is_typed,
     "docs/django.md": test_frameworks.test_the_django_page_works_as_it_is_written,
     "docs/fastapi.md": test_frameworks.test_the_fastapi_page_works_as_it_is_written,
+    "docs/quickstart.md": test_quickstart.test_the_quickstart_works_as_it_is_typed,
     "docs/project-layout.md": test_layout.test_the_project_of_the_page_works,
 }
 

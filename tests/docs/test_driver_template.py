@@ -3,8 +3,10 @@
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.docs.pages import ROOT, blocks
 
@@ -13,10 +15,10 @@ PACKAGE = TEMPLATE / "src" / "taskharbor_mystore"
 PAGE = ROOT / "docs" / "writing-a-driver.md"
 
 
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, folder: Path = TEMPLATE, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", *command],
-        cwd=TEMPLATE,
+        cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -24,9 +26,17 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_template_passes_the_suite(tmp_path):
+def test_a_driver_that_follows_the_page_passes_the_suite(tmp_path):
+    """Copied and renamed by the commands of the page. Only `pip install` is left out: pytest finds the package."""
+    checkout = tmp_path / "checkout"
+    leave = shutil.ignore_patterns("__pycache__", ".*")
+    shutil.copytree(TEMPLATE, checkout / "examples" / "driver_template", ignore=leave)
+    (commands,) = [block.text for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "sh"]
+    subprocess.run(["bash", "-e", "-c", commands], cwd=checkout, check=True, timeout=60)
+    coral = tmp_path / "taskharbor-coral"
+    assert not [file for file in coral.rglob("*") if "mystore" in file.name.lower()]
     quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path)}
-    done = run("pytest", "-q", "-p", "no:cacheprovider", "tests", TASKHARBOR_MACHINE_RUNS="10", **quiet)
+    done = run("pytest", "-q", "-p", "no:cacheprovider", "tests", folder=coral, TASKHARBOR_MACHINE_RUNS="10", **quiet)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout
 

@@ -23,7 +23,17 @@ MODULES = sorted(
     for path in (SOURCE / "taskharbor").rglob("*.py")
     if path.name != "__main__.py" and not path.match("django/app.py")  # which sets a project up
 )
-SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if (path / "README.md").exists())
+COMMAND = "2. `python app.py` in this folder: "
+SCRIPTS = [path for path in EXAMPLES if COMMAND in (path / "README.md").read_text(encoding="utf-8")]
+SAID = {
+    "csv_import": "the import has succeeded: 1200 lines, 1200 orders in the shop",
+    "email_job": "the mail server received: 'Welcome, Ada' for ada@example.com",
+    "nightly_report": "edited without a deployment: 0 6 * * MON-FRI",
+    "omniq_producer": "producer: receipt {'order': 3, 'paid': 99}",
+    "thumbnails": "the sheet has 640 x 360 pixels",
+}
+"""What each example says of how it ended."""
 
 
 def run_script(path: Path) -> subprocess.CompletedProcess[str]:
@@ -82,7 +92,7 @@ def test_the_tests_that_a_page_shows_pass(page: Path, tmp_path: Path) -> None:
 def test_no_python_hides_from_being_run(page: Path) -> None:
     for block in pages.blocks(page.read_text(encoding="utf-8")):
         where = f"{name_of(page)}, line {block.line}"
-        assert block.language in {"python", "text", "sh", "toml", ""}, where
+        assert block.language in {"python", "pycon", "text", "sh", "toml", ""}, where
         if block.language != "python":
             code = [line for line in block.text.splitlines() if line.startswith(("import ", "from ", "def ", "@"))]
             assert not code, f"{where}: python in a block that is not marked so: {code}"
@@ -91,7 +101,7 @@ def test_no_python_hides_from_being_run(page: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=name_of)
+@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md"), *ROOT.glob("examples/**/*.md")}), ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     dead = []
@@ -116,29 +126,48 @@ def test_files_named_in_the_prose_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_page_is_in_the_index(page: Path) -> None:
-    index = ROOT / "docs" / "README.md"
+    folder = page.parent if page.parent != ROOT and page.name != "README.md" else ROOT / "docs"
+    index = folder / "README.md"
     targets = {(index.parent / target).resolve() for _, target in pages.links(index.read_text(encoding="utf-8"))}
-    assert page == index or page in targets, f"{name_of(page)} is not linked from docs/README.md"
+    assert page == index or page in targets, f"{name_of(page)} is not linked from {name_of(index)}"
 
 
 # Examples
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_an_example_runs(script: str) -> None:
-    done = run_script(ROOT / "examples" / script)
+@pytest.mark.parametrize(
+    "folder",
+    [folder for folder in SCRIPTS if lanes.run() != "quick" or not needs_redis(folder / "app.py")],
+    ids=lambda folder: folder.name,
+)
+def test_an_example_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if needs_redis(folder / "app.py"):
+        servers.shared().empty()
+        monkeypatch.setenv("REDIS_URL", servers.shared().url)
+    done = run_script(folder / "app.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip(), f"{script} says nothing about what happened"
-    assert "Traceback" not in done.stderr
-
-
-def test_the_demo_tells_of_a_success_a_retry_a_dead_letter_and_a_result() -> None:
-    done = run_script(ROOT / "examples" / "demo.py")
-    assert done.returncode == 0, done.stderr
+    assert SAID[folder.name] in done.stdout
     assert done.stderr == ""
-    assert done.stdout == run_script(ROOT / "examples" / "demo.py").stdout, "two runs tell two stories"
-    for word in ("enqueued", "succeeded", "failed", "again", "dead letter", "result"):
-        assert word in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("folder", SCRIPTS, ids=lambda folder: folder.name)
+def test_an_example_has_five_lines_of_readme_and_one_command(folder: Path) -> None:
+    title, blank, *lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ")
+    assert blank == ""
+    assert [line[:3] for line in lines] == ["1. ", "2. ", "3. ", "4. ", "5. "]
+    assert lines[0].startswith("1. `pip install")
+    assert lines[1].startswith(COMMAND)
+
+
+def test_no_example_hides_from_being_run() -> None:
+    assert {path.parent for path in (ROOT / "examples").glob("*/app.py")} <= {*EXAMPLES}
+    index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    assert all(f"({path.name}/README.md)" in index for path in SCRIPTS), "name it in examples/README.md"
+    assert not list((ROOT / "examples").glob("*.py")), "an example is a folder with a README"
+    others = {path for path in Path(__file__).parent.parent.rglob("test_*.py") if path.name != Path(__file__).name}
+    tested = "\n".join(path.read_text(encoding="utf-8") for path in others)
+    assert all(path.name in tested for path in {*EXAMPLES} - {*SCRIPTS}), "another command: in a test of its own"
 
 
 # Doctests

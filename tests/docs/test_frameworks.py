@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.django import environment
 from tests.docs import pages
 from tests.docs.pages import ROOT, Step
@@ -27,10 +29,11 @@ async def lifespan(app, during):
     await life
     return answer
 
-async def ask(app, method, target, read=lambda body: json.loads(body or b"null")):
+async def ask(app, method, target, read=lambda body: json.loads(body or b"null"), headers=()):
     path, _, query = target.partition("?")
-    scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path, "headers": [],
-             "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "state": {}}
+    scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path,
+             "headers": [*headers], "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+             "state": {}}
     status, body = [], []
     messages = [{"type": "http.request", "body": b"", "more_body": False}]
     async def receive():
@@ -176,21 +179,47 @@ asyncio.run(main())
     assert last == {"state": "done", "done": None, "note": None}
 
 
-def test_the_starlette_application_of_the_fastapi_page_enqueues(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["with_starlette", "with_litestar"])
+def test_the_starlette_and_litestar_applications_of_the_fastapi_page_enqueue(tmp_path: Path, module: str) -> None:
     write_files_of_the_fastapi_page(tmp_path)
-    asked = """
-import with_starlette
+    asked = (
+        f"import {module} as web\n"
+        + """
 from app import harbor, send_email
 from taskharbor.testing import aenqueued
 async def main():
     async def during():
-        answer = await ask(with_starlette.app, "POST", "/emails?to=ada")
+        answer = await ask(web.app, "POST", "/emails?to=ada")
         return [answer, len(await aenqueued(harbor, send_email, to="ada"))]
-    print(json.dumps(await lifespan(with_starlette.app, during)))
+    print(json.dumps(await lifespan(web.app, during)))
 asyncio.run(main())
 """
+    )
     (status, answer), number = json.loads(python(tmp_path, asked))
     assert (status, list(answer), number) == (202, ["job"], 1)
+
+
+@pytest.mark.parametrize("module", ["with_dashboard", "with_litestar"])
+def test_the_fastapi_page_mounts_the_dashboard(tmp_path: Path, module: str) -> None:
+    write_files_of_the_fastapi_page(tmp_path)
+    asked = (
+        f"import {module} as web\n"
+        + """
+from app import send_email
+def read(body): return body.decode()
+async def main():
+    async def during():
+        job = await send_email.aenqueue("ada")
+        ada = [(b"x-user", b"ada"), (b"host", b"shop")]
+        page = await ask(web.app, "GET", f"/ops/jobs/{job.id}", read, ada)
+        listed = await ask(web.app, "GET", "/ops/jobs?queue=mail", read, ada)
+        found = [page[0], listed[0], job.id in page[1], job.id in listed[1], "/ops/static/" in page[1]]
+        return [*found, (await ask(web.app, "GET", "/ops/", read))[0]]
+    print(json.dumps(await lifespan(web.app, during)))
+asyncio.run(main())
+"""
+    )
+    assert json.loads(python(tmp_path, asked)) == [200, 200, True, True, True, 303]
 
 
 def test_the_fastapi_pages_own_worker_runs_and_ends_with_the_application(tmp_path: Path) -> None:

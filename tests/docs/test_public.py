@@ -54,7 +54,7 @@ def test_a_page_for_users_imports_public_names_only(page: Path):
         assert not private, f"{name_of(page)}, line {example.line}"
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*/*.py")), ids=name_of)
 def test_an_example_imports_public_names_only(script: Path):
     private = {each for each in imported(script.read_text(encoding="utf-8")) if not is_public(*each)}
     assert not private

@@ -1,7 +1,7 @@
 """What calls cost in pages that the server touches, beside much that has nothing to do with them.
 
 A page counts each time it is looked at, in memory or not: that does not depend on the machine. The stores are small in
-`make test`; in `make chaos` a flow has 100,000 jobs.
+`make test`; in `make full` a flow has 100,000 jobs.
 """
 
 import asyncio

@@ -104,6 +104,18 @@ def test_a_call_without_a_reply_is_given_up(quick):
     lived(scenario, QUICK)
 
 
+def test_a_reserve_is_given_up_before_its_lease_ends_whatever_the_connection_did_before():
+    """Calls share a timer for each connection: one of a call that may take a minute must not serve a short one."""
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()  # sets the timer, ten minutes from now
+        between.become("black hole")
+        with pytest.raises(BackendUnavailable, match="within 2 s"):
+            await driver.reserve(["default"], now, timedelta(seconds=6), 1)
+
+    lived(scenario, "?statement_timeout=600s")
+
+
 def test_a_start_without_a_reply_is_given_up(quick, monkeypatch):
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         made = schema.migrate

@@ -1,6 +1,6 @@
 """The plans: a reserve uses the intended index and touches few pages, whatever is kept beside the jobs it takes.
 
-100,000 jobs of each kind in `make test`, a million in `make chaos`; with fresh statistics, and with those of an empty
+100,000 jobs of each kind in `make test`, a million in `make full`; with fresh statistics, and with those of an empty
 table, with which a planner prefers a scan of the table.
 """
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, State
-from taskharbor.drivers.redis import flow_pages, job_pages
+from taskharbor.drivers.redis import flow_pages, job_pages, reading
 from taskharbor.drivers.redis.script_args import ListIdsArgs, ReadJobsArgs
 from tests.drivers.redis_stores import live
 
@@ -285,3 +285,38 @@ def test_more_flows_than_a_call_may_look_at(monkeypatch):
             assert calls >= 3
 
     live(story)
+
+
+@KINDS
+def test_a_large_store_is_searched_for_queues_a_part_in_each_call(kind, monkeypatch):
+    """Whatever it holds, no call walks all keys; a queue that only foreign clients use is found all the same."""
+    monkeypatch.setattr(reading, "SMALL_STORE_KEYS", 50)
+    monkeypatch.setattr(reading, "SCAN_COUNT", 10)
+    monkeypatch.setattr(reading, "MAX_WALK_STEPS", 4)
+
+    async def story(driver, client):
+        await driver.enqueue([job(f"j{number:04}", queue="own") for number in range(300)], NOW)
+        for number in range(2):
+            client.hset(f"{{foreign}}:job:{number}", "state", "wait")
+        step, steps = driver.store.endpoint.scan_step, 0
+
+        async def counting(*args: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            return await step(*args)
+
+        monkeypatch.setattr(driver.store.endpoint, "scan_step", counting)
+        names, calls = set[str](), 0
+        while "foreign" not in names or steps == 4:
+            steps, calls = 0, calls + 1
+            names = set(await driver.reader.queues())
+            assert "own" in names
+            assert steps <= 4
+            assert calls < 200
+        assert names == {"own", "foreign"}
+        assert calls > 1
+        steps = 0
+        await driver.reader.queues()
+        assert steps == 0, "it rests after a whole walk"
+
+    live(story, kind)

@@ -1,6 +1,6 @@
 """Large chords: ten thousand members, and what settling one of them costs. Steps and pages are counted.
 
-Time is looked at in `make chaos` alone: a chord of ten thousand has sixty seconds on every store.
+Time is looked at in `make full` alone: a chord of ten thousand has sixty seconds on every store.
 """
 
 import asyncio

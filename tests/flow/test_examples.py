@@ -22,7 +22,7 @@ def told(script: str, folder: Path, *arguments: str) -> list[str]:
 
 
 def test_the_csv_import_fails_is_corrected_and_goes_on_where_it_failed(tmp_path: Path) -> None:
-    lines = told("csv_import.py", tmp_path)
+    lines = told("csv_import/app.py", tmp_path)
     assert lines[0] == "split: 1200 lines in 5 chunks"
     assert sum(line.startswith("load: ") for line in lines) == 5  # each chunk once, though one had to be repeated
     assert lines.count("on_failure: line 778: expected cents, got '12,50'") == 1
@@ -36,14 +36,16 @@ def test_the_csv_import_fails_is_corrected_and_goes_on_where_it_failed(tmp_path:
 
 def test_the_csv_import_takes_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("order,customer,cents\nA1,Ada,100\nA2,Bob,250\n", encoding="utf-8")
-    assert told("csv_import.py", tmp_path, str(tmp_path / "mine.csv"))[-1].endswith("2 orders in the shop, 3.50 in all")
+    assert told("csv_import/app.py", tmp_path, str(tmp_path / "mine.csv"))[-1].endswith(
+        "2 orders in the shop, 3.50 in all"
+    )
     (tmp_path / "none.csv").write_text("order,customer,cents\n", encoding="utf-8")
-    empty = told("csv_import.py", tmp_path, str(tmp_path / "none.csv"))
+    empty = told("csv_import/app.py", tmp_path, str(tmp_path / "none.csv"))
     assert "commit: 0 orders from 0 chunks, in one transaction" in empty
 
 
 def test_the_thumbnails(tmp_path: Path) -> None:
-    lines = told("thumbnails.py", tmp_path)
+    lines = told("thumbnails/app.py", tmp_path)
     assert lines[:2] == [
         "enqueued: 12 pictures and a sheet, 0 of 13 jobs done",
         "the flow has succeeded, 13 of 13 jobs done",

@@ -14,10 +14,11 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import Figures, WorkerInfo
 from taskharbor.ops.access import Access, AccessDenied
-from taskharbor.ops.attention import read_attention
+from taskharbor.ops.attention import MAX_UNSERVED, read_attention
+from taskharbor.ops.counting import CAP_JOBS, MAX_COUNTED_JOBS, cap_for
 from taskharbor.ops.figures_view import read_figures, series_of
 from taskharbor.ops.flow_graph import MAX_BOXES, graph_of
-from taskharbor.ops.queue_rows import CAP_JOBS, read_queue_rows
+from taskharbor.ops.queue_rows import read_busiest_rows, read_queue_rows
 from taskharbor.ops.room import OperatorRoom, Sight
 from taskharbor.ops.timeline import timeline_of
 from taskharbor.ops.waiting import WaitFacts, read_waits, word_for
@@ -136,6 +137,44 @@ def test_counts_stop_at_the_cap():
         assert found.rows[0].counts["ready"] == CAP_JOBS
         assert found.capped("ready")
         assert found.rows[0].as_json()["capped"] is True
+
+    on_memory(read)
+
+
+def test_beside_many_queues_each_is_counted_less_far_and_the_busiest_are_shown():
+    async def read(driver: Any) -> None:
+        number = 300
+        assert cap_for(number) * number <= MAX_COUNTED_JOBS
+        jobs = [JobRecord(id=f"{each}-{n}", type="t", queue=f"q{each:03}") for each in range(number) for n in range(2)]
+        jobs += [JobRecord(id=f"more-{n}", type="t", queue="zz") for n in range(cap_for(number) + 5)]
+        for start in range(0, len(jobs), 500):
+            await driver.enqueue(jobs[start : start + 500], NOW)
+        found = await read_busiest_rows(driver, NOW, 3)
+        assert [row.name for row in found.rows] == ["q000", "q001", "zz"]
+        assert (found.names[0], len(found.names), found.capped("ready")) == ("zz", number + 1, True)
+        assert found.rows[-1].as_json()["capped"] is True
+        assert found.totals["ready"] == 2 * number + cap_for(number + 1)
+        points = [point.text for point in await read_attention(driver, NOW, found, None)]
+        assert points[0].startswith("No worker serves queue zz")
+        assert points[-1] == f"No worker serves {number + 1 - MAX_UNSERVED} more queues with ready jobs"
+        page = await read_queue_rows(driver, NOW, after="q000", limit=2)
+        assert ([row.name for row in page.rows], page.cursor) == (["q001", "q002"], "q002")
+        assert (await read_queue_rows(driver, NOW, after="q299", limit=2)).cursor is None
+
+    on_memory(read)
+
+
+def test_the_figures_of_too_many_queues_are_those_of_the_busiest():
+    async def read(driver: Any) -> None:
+        rows = [Figures(NOW - MINUTE, f"q{each}", {"done": 1}) for each in range(20)]
+        await driver.add_figures(rows, NOW)
+        names = [f"q{each}" for each in range(20)]
+        whole = await read_figures(driver, NOW, "1h", among=names)
+        assert whole is not None
+        assert (whole.total.done, whole.queues) == (20, None)
+        some = await read_figures(driver, NOW, "72h", among=names)
+        assert some is not None
+        assert (some.total.done, some.queues) == (13, 13)
 
     on_memory(read)
 

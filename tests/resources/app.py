@@ -1,7 +1,7 @@
 """The application of these tests, for child processes and for `taskharbor worker run`. It writes a journal.
 
-FOLDER (environment): where the journal is, and the files that make the lifespan misbehave: `fails`, `hangs`, and
-`child-fails`, `child-hangs` for the children of `process=True` alone.
+FOLDER (environment): where the journal is, and the files that make the lifespan misbehave: `fails`, `hangs`,
+`is-cancelled`, and `child-fails` and so on for the children of `process=True` alone.
 """
 
 import asyncio
@@ -40,6 +40,10 @@ async def resources() -> AsyncIterator[Resources]:
     journal("enter")
     if misbehaves("fails"):
         raise ConnectionError("cannot connect to postgresql://ada:secret@db/shop")
+    if misbehaves("is-cancelled"):
+        other = asyncio.create_task(asyncio.Event().wait())
+        other.cancel()
+        await other
     given = Resources()
 
     async def beat() -> None:

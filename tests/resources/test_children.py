@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,42 @@ def test_a_child_whose_lifespan_fails_fails_its_job_and_ends(folder: Path) -> No
         assert len({line[0] for line in lines(folder)}) == 2
 
     run(scene())
+
+
+def test_a_child_whose_lifespan_was_cancelled_fails_its_job(folder: Path) -> None:
+    """It must not wait for ever."""
+    (folder / "child-is-cancelled").touch()
+
+    async def scene() -> None:
+        bench = Bench()
+        await bench.enqueue(job("a", "awaited"))
+        await worker_on(bench).arun(until_empty=True)
+        assert (await bench.info("a")).job.last_error.startswith("LifespanFailed: the lifespan resources failed at app")
+
+    run(scene())
+
+
+def test_children_enter_the_harbors_lifespan_where_the_workers_is_not_for_them(folder: Path) -> None:
+    """`drain`, and a worker that shares what its program has opened, have lifespans that no child can import."""
+    with Harbor("memory://", lifespan=app.resources) as harbor:
+        task = harbor.task(name="again", process=True)(app.without.function)
+        job = task.enqueue(5)
+        assert drain(harbor) == 1
+        child, five = job.result(1)
+        assert (child != os.getpid(), five) == (True, 5)
+        shared = app.Resources.__new__(app.Resources)
+        job = task.enqueue(6)
+        harbor.worker(lifespan=lambda: nullcontext(shared)).run(until_empty=True)
+        assert job.result(1)[1] == 6
+    assert [line[1] for line in lines(folder)] == ["enter", "leave"] * 2
+
+
+def test_a_lifespan_that_no_child_can_import_is_refused_if_there_is_no_other(folder: Path) -> None:
+    with Harbor("memory://") as harbor:
+        task = harbor.task(name="again", process=True, max_attempts=1)(app.without.function)
+        job = task.enqueue(5)
+        harbor.worker(lifespan=lambda: nullcontext()).run(until_empty=True)
+        assert "lifespan: process=True: expected functions that a child process can import" in job.info().job.last_error
 
 
 def test_a_child_that_does_not_leave_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

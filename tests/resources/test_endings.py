@@ -252,6 +252,45 @@ async def test_when_the_job_is_cancelled_or_its_lease_is_lost(bench: Bench, colo
 
 
 @bench_test
+async def test_a_stop_waits_for_what_the_loop_closes_after_a_thread(bench: Bench) -> None:
+    """The job was decided without its thread. When that has ended, its session is closed before the pool is."""
+    journal: list[str] = []
+    entered, released = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @asynccontextmanager
+    async def pool() -> AsyncIterator[None]:
+        yield
+        journal.append("-pool")
+
+    async def session() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            for _ in range(100):  # rolling back takes a while
+                await asyncio.sleep(0)
+            journal.append("-session")
+
+    def handler(ctx: JobContext, db: None = Depends(session)) -> None:
+        loop.call_soon_threadsafe(entered.set)
+        assert released.wait(20)
+        journal.append("handler")
+
+    worker = bench.worker(lifespan=pool, retry=Fixed(3600))
+    worker.register("t", handler)
+    await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
+    running = asyncio.create_task(worker.arun())
+    await entered.wait()
+    bench.clock.advance(5)
+    while await bench.state("j") != "scheduled":
+        await asyncio.sleep(0)
+    worker.stop()
+    released.set()
+    await running
+    assert journal == ["handler", "-session", "-pool"]
+
+
+@bench_test
 async def test_a_plain_function_has_its_own_dependencies_in_its_thread(bench: Bench) -> None:
     scene, worker = scene_of(bench, "plain", in_colour("plain"))
     await bench.enqueue(job("j"))
@@ -309,6 +348,16 @@ async def swallows_async() -> AsyncIterator[None]:
         yield
     except BaseException:
         pass
+
+
+def ends_early() -> Iterator[None]:
+    if ends_early.__name__ == "":
+        yield
+
+
+async def ends_early_async() -> AsyncIterator[None]:
+    if ends_early.__name__ == "":
+        yield
 
 
 def yields_twice() -> Iterator[None]:
@@ -411,6 +460,14 @@ def test_a_dependency_cannot_turn_a_failure_into_a_success(colour: str, dependen
 async def test_a_dependency_that_yields_twice_is_a_failure(bench: Bench, colour: str) -> None:
     record, _ = await ending(bench, colour, yields_twice, returns)
     assert record.last_error.startswith("RuntimeError: generator didn't stop")
+
+
+@both_colours
+async def test_a_dependency_that_does_not_yield_is_named(bench: Bench, colour: str) -> None:
+    for dependency in (ends_early, ends_early_async):
+        record, journal = await ending(Bench(), colour, dependency, returns)
+        assert record.last_error.startswith(f"RuntimeError: the dependency {dependency.__name__} ended without a yield")
+        assert "handler" not in journal
 
 
 @both_colours

@@ -96,6 +96,37 @@ def test_the_exact_type_wins_over_one_that_also_fits() -> None:
     assert getter(app, SmallPool)(app) is app.fallback
 
 
+class Order: ...
+
+
+class User: ...
+
+
+class Orders(Pool[Order]): ...
+
+
+@dataclasses.dataclass
+class Repositories:
+    users: Pool[User]
+    orders: Orders
+
+
+def test_another_kind_of_a_generic_does_not_fit() -> None:
+    """An instance does not show what it is a `Pool` of: its declaration and its class do."""
+    given = Repositories(Pool[User](), Orders())
+    assert getter(given, Pool[User])(given) is given.users
+    assert getter(given, Pool[Order])(given) is given.orders
+    for wanted in (Pool[int], Pool[str]):
+        with pytest.raises(GivenMismatch, match="or a field of that type"):
+            getter(given, wanted)
+    by_name: dict[str, Any] = {"orders": Orders()}
+    assert getter(by_name, Pool[Order])(by_name) is by_name["orders"]
+    with pytest.raises(GivenMismatch):
+        getter(by_name, Pool[User])
+    bare = {"pool": Pool()}  # type: ignore[var-annotated]  # of what, nobody knows
+    assert getter(bare, Pool[User])(bare) is bare["pool"]
+
+
 class Two:
     primary: Http
     replica: Http

@@ -133,6 +133,27 @@ def test_blocks_may_be_nested(shop: Shop) -> None:
     assert not harbor.client.is_isolated
 
 
+@pytest.mark.parametrize("dsn", ["memory://", "sqlite:///{}/other.db"])
+def test_blocks_that_overlap_never_bring_the_real_store_back_too_early(shop: Shop, dsn: str, tmp_path: Path) -> None:
+    """As where tests run at once. The fixture fails if the real store is opened."""
+    harbor, second_clock = shop.harbor, ManualClock()
+    first, second = isolated(harbor, dsn=dsn.format(tmp_path)), isolated(harbor, clock=second_clock)
+    before = harbor.client.driver
+    first.__enter__()
+    shop.mail.enqueue("first")
+    second.__enter__()
+    job = shop.mail.enqueue("second")
+    first.__exit__(None, None, None)
+    assert harbor.client.is_isolated
+    assert harbor.clock is second_clock
+    assert drain(harbor) == 1
+    assert job.result() == "sent to second at 2030"
+    second.__exit__(None, None, None)
+    assert not harbor.client.is_isolated
+    assert harbor.client.driver is before
+    assert harbor.clock is not second_clock
+
+
 def test_in_a_coroutine(shop: Shop, manual_clock: ManualClock) -> None:
     harbor = shop.harbor
 

@@ -114,6 +114,53 @@ async def test_an_exit_in_a_lifespan_is_a_failure_like_any_other(bench: Bench) -
         await worker_of(bench, life).arun()
 
 
+@pytest.mark.parametrize("when", ["entering", "running", "leaving"])
+def test_a_cancellation_inside_a_lifespan_is_a_failure_too(when: str) -> None:
+    """Something that it awaits was cancelled. The worker itself was not: it must not end as if all were well."""
+
+    async def scene() -> None:
+        bench, life = Bench(), Life()
+        started = asyncio.Event()
+
+        async def cancelled() -> None:
+            other = asyncio.create_task(asyncio.Event().wait())
+            other.cancel()
+            await other
+
+        @asynccontextmanager
+        async def ends_by_itself() -> AsyncIterator[None]:
+            body = asyncio.current_task()
+            assert body is not None
+
+            async def end() -> None:
+                await started.wait()
+                body.cancel()
+
+            ending = asyncio.create_task(end())
+            try:
+                yield
+            except asyncio.CancelledError:
+                body.uncancel()  # as a cancel scope does that was cancelled, and not its task
+                raise
+            finally:
+                ending.cancel()
+
+        if when != "running":
+            setattr(life, when, cancelled)
+        worker = bench.worker(lifespan=ends_by_itself if when == "running" else life.__call__)
+
+        @worker.handler("t")
+        async def handler() -> None:
+            started.set()
+
+        await bench.enqueue(job("j"))
+        async with asyncio.timeout(30):
+            with pytest.raises(LifespanFailed, match="CancelledError"):
+                await worker.arun(until_empty=when != "running")
+
+    run(scene())
+
+
 @bench_test
 async def test_a_failure_on_the_way_out_is_raised_when_everything_else_is_done(bench: Bench) -> None:
     life = Life()

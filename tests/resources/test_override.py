@@ -102,6 +102,21 @@ def test_blocks_may_be_nested_and_end_with_an_exception() -> None:
     harbor.close()
 
 
+def test_blocks_that_overlap_end_one_by_one() -> None:
+    """As where tests run at once: the end of one neither ends nor keeps the other."""
+    harbor = harbor_with()
+    first = harbor.override({session: lambda: "first", service.session: lambda: "first"})
+    second = harbor.override({session: lambda: "second"})
+    first.__enter__()
+    second.__enter__()
+    assert ran(harbor) == "repository on second, first"
+    first.__exit__(None, None, None)
+    assert ran(harbor) == "repository on second, real method"
+    second.__exit__(None, None, None)
+    assert ran(harbor) == "repository on real session, real method"
+    harbor.close()
+
+
 def test_the_lifespan_is_replaced_by_itself() -> None:
     harbor = harbor_with(resources)
 

@@ -89,6 +89,8 @@ APART = {
     "dashboard": "tests/dashboard",
     "demo": "takes no address and no payload",
     "completion": "takes no address and no payload",
+    "from celery": "uses no store; tests/moving looks for secrets of the settings",
+    "from rq": "uses no store; reads source code only",
 }
 
 

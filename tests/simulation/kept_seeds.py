@@ -17,5 +17,6 @@ KEPT = {
     284: "a stop that waited for a slow reserve turned without an end at the last moment of its patience",
     385: "the worker that cannot run a job took it first each time, because it slept exactly until it was due",
     471: "the same with three workers",
+    3916: "two workers that cannot run a job took it in turn, each time before the third, which had woken in vain",
     4440: "a process stopped between the launch of a handler and its first step, which was then timed out at once",
 }

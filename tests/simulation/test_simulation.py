@@ -1,4 +1,4 @@
-"""Five hundred seeds of the real client and worker on virtual time; twenty thousand in `make chaos`."""
+"""Five hundred seeds of the real client and worker on virtual time; twenty thousand in `make full`."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """Slots of cron expressions against the oracle, which goes minute by minute: all zones, around changes of their clocks.
 
-`make test` takes a few hundred random examples and every fortieth zone; `make chaos` thousands, and all zones.
+`make test` takes a few hundred random examples and every fortieth zone; `make full` thousands, and all zones.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from tests.slots.cron_expressions import Expression, daily_expressions, expressi
 
 AROUND = timedelta(hours=30)  # a country that changes the side of the date line moves by 24 hours
 NEARBY = timedelta(hours=11)
-PARTS = 4  # one test would take too long in `make chaos`
+PARTS = 4  # one test would take too long in `make full`
 MILLISECOND = timedelta(milliseconds=1)
 
 

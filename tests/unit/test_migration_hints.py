@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from taskharbor import Exponential, Fixed, Harbor, InvalidJob, JobContext, JobHandle, Task, Worker
+from taskharbor.flow import Flow, chain
 from taskharbor.policy.retry import Linear
-from taskharbor.tasks.migration_hints import OF_HANDLES, OF_HARBORS, OF_OPTIONS, OF_STEPS, OF_TASKS
+from taskharbor.tasks.migration_hints import OF_FLOWS, OF_HANDLES, OF_HARBORS, OF_OPTIONS, OF_STEPS, OF_TASKS
 from taskharbor.tasks.options import KNOWN
 from taskharbor.tasks.task import Step
 
@@ -56,11 +57,25 @@ def test_an_attribute_that_results_of_other_libraries_have(harbor: Any) -> None:
     assert not hasattr(handle, "__len__")
 
 
+def test_a_workflow_as_celery_writes_it(harbor: Any) -> None:
+    task = harbor.task(add)
+    flow: Any = chain(task.s(1))
+    with pytest.raises(TypeError, match=r"steps are not joined by \|; write chain\(a\.s\(…\), b\.s\(…\)\)"):
+        task.s(1) | task.s(2)
+    with pytest.raises(TypeError, match="not joined"):
+        flow | task.s(2)
+    with pytest.raises(AttributeError, match=r"a chain has no attribute 'apply_async'; flow\.enqueue\(\) stores"):
+        flow.apply_async()
+    with pytest.raises(AttributeError, match="a workflow has no attribute 'nothing'"):
+        _ = flow.nothing
+
+
 def test_no_hint_hides_a_name_that_is_there() -> None:
     assert OF_TASKS.keys().isdisjoint(dir(Task))
     assert OF_HANDLES.keys().isdisjoint(dir(JobHandle))
     assert OF_HARBORS.keys().isdisjoint(dir(Harbor))
     assert OF_STEPS.keys().isdisjoint(dir(Step))
+    assert OF_FLOWS.keys().isdisjoint(dir(Flow))
     assert OF_OPTIONS.keys().isdisjoint(KNOWN)
 
 

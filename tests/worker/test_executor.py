@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from taskharbor import JobContext
+from taskharbor import JobContext, Worker
 from taskharbor.drivers import LeaseExpired
 from taskharbor.events import (
+    Event,
     JobFailed,
     JobProgress,
+    JobReserved,
     JobRetried,
     JobStarted,
     JobSucceeded,
+    LeaseLost,
 )
 from taskharbor.policy.retry import Fixed
 from tests.worker.workbench import Bench, bench_test, job
@@ -359,3 +362,27 @@ async def test_a_step_of_the_clock_neither_ends_nor_prolongs_a_job(bench: Bench)
         bench.clock.step(timedelta(minutes=-30))
         bench.clock.advance(1)
         await bench.heard(JobRetried, 2)
+
+
+@bench_test
+async def test_a_job_whose_lease_ended_before_its_start_is_left_to_others(bench: Bench) -> None:
+    """The process stood still between the reserve and the first step of the handler, as after a SIGSTOP."""
+    started: list[int] = []
+    lost: list[LeaseLost] = []
+    jumps = [60]
+
+    async def handler(ctx: JobContext) -> None:
+        started.append(ctx.fence)
+
+    def stand_still(event: Event) -> None:
+        if isinstance(event, JobReserved) and jumps:  # the worker has taken the job, and not called its handler
+            bench.clock.advance(jumps.pop())
+        elif isinstance(event, LeaseLost):
+            lost.append(event)
+
+    worker = Worker(bench.driver, clock=bench.clock, observers=[stand_still], heart="loop", lease=30)
+    worker.register("t", handler)
+    await bench.enqueue(job("one"))
+    await worker.arun(until_empty=True)
+    assert started == [2]
+    assert ["before its handler was called" in str(each.error) for each in lost] == [True]

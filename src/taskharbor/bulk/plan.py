@@ -58,10 +58,15 @@ class OperationStatus(StrEnum):
     """How an operation stands. Members are strings: `OperationStatus.HELD == "held"`."""
 
     RUNNING = "running"
+    """It has not ended."""
     DONE = "done"
-    HELD = "held"  # too many jobs of the canary died again: the others were not touched
+    """It has acted on every job that fitted."""
+    HELD = "held"
+    """Too many jobs of the canary died again: the others were not touched."""
     STOPPED = "stopped"
-    FAILED = "failed"  # a slice failed again and again; its job says why
+    """`stop()` ended it."""
+    FAILED = "failed"
+    """A slice failed again and again; its job says why."""
 
     @property
     def ended(self) -> bool:

@@ -22,19 +22,26 @@ def load(path: str, imports: Sequence[str] = ()) -> Harbor:
     """
     from taskharbor.harbor import Harbor
 
+    found = named(path, "tasks:harbor")
+    if not isinstance(found, Harbor):
+        what = "nothing" if found is None else f"a {type(found).__name__}"
+        module = path.partition(":")[0]
+        raise usage_error(f"--app {path}: expected a Harbor under that name in {module}, found {what}")
+    for name in imports:
+        _imported(name, f"--import {name}")
+    return found
+
+
+def named(path: str, example: str) -> object:
+    """What `module:name` names; None if the module has no such name, CommandError if it cannot be imported."""
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
-        raise usage_error(f"--app: expected module:name, for example tasks:harbor, got {path!r}")
+        raise usage_error(f"--app: expected module:name, for example {example}, got {path!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     found = _imported(module_name, f"--app {path}")
     for part in name.split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, Harbor):
-        what = "nothing" if found is None else f"a {type(found).__name__}"
-        raise usage_error(f"--app {path}: expected a Harbor under that name in {module_name}, found {what}")
-    for name in imports:
-        _imported(name, f"--import {name}")
     return found
 
 
@@ -44,16 +51,16 @@ def _imported(name: str, option: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise usage_error(f"{option}: there is no module {error.name!r} here ({os.getcwd()})") from error
-        raise _broken(option, name, error) from error
+        raise broken_import(option, name, error) from error
     except (ValueError, TypeError) as error:
         if name.startswith(".") or not name:  # Python's own message is about packages
             raise usage_error(f"{option}: expected the name of a module such as shop.jobs") from error
-        raise _broken(option, name, error) from error
+        raise broken_import(option, name, error) from error
     except Exception as error:
-        raise _broken(option, name, error) from error
+        raise broken_import(option, name, error) from error
 
 
-def _broken(option: str, module: str, error: Exception) -> CommandError:
+def broken_import(option: str, module: str, error: Exception) -> CommandError:
     """An error for a module that exists but raised while it was imported: where, and its own message."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     place = (frames[-1].filename, frames[-1].lineno) if frames else None

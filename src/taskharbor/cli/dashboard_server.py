@@ -37,6 +37,7 @@ def serve(
     port: int,
     read_only: bool,
     token_file: str | None,
+    secure_cookie: bool,
     access: str | None,
     allow_host: tuple[str, ...],
     redact: tuple[str, ...],
@@ -58,7 +59,7 @@ def serve(
     harbor = _harbor(target)
     listening = listen(host, port)
     port = listening.getsockname()[1]
-    sessions = None if function is not None else sessions_of(harbor, port, token)
+    sessions = None if function is not None else sessions_of(harbor, port, token, secure_cookie)
     hosts = {*LOOPBACK_NAMES, *allow_host, *([] if host in ANY_ADDRESS else [host])}
     from taskharbor.dashboard.app import build
 
@@ -132,14 +133,15 @@ def _function(path: str) -> Any:
     return found
 
 
-def sessions_of(harbor: Harbor, port: int, token: str | None) -> Sessions:
+def sessions_of(harbor: Harbor, port: int, token: str | None, secure: bool = False) -> Sessions:
     """Sessions of people who may do everything: the person at this shell, or those who know the token."""
     from taskharbor.client.audit import actor
     from taskharbor.dashboard.sessions import Sessions
     from taskharbor.ops.access import Access
 
     name = actor(None) if token is None else os.environ.get("TASKHARBOR_BY") or "dashboard token"
-    return Sessions(harbor.clock.monotonic, Access.admin(name), cookie=f"taskharbor_{port}", token=token)
+    cookie = f"taskharbor_{port}"
+    return Sessions(harbor.clock.monotonic, Access.admin(name), cookie=cookie, token=token, secure=secure)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,12 +1,13 @@
 """Groups that import a command when it is called, so that a short command does not pay for the others.
 
 Each command is a click command in the file of `taskharbor.cli.commands` that bears its name. A name that Python uses
-itself has a trailing underscore there (`list_`).
+itself has a trailing underscore there (`list_`), and so has the file of a keyword (`from_.py`).
 """
 
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,8 @@ class DefaultGroup(click.Group):
 
 def load(name: str) -> click.Command:
     """Import and return the command `name`."""
-    module = importlib.import_module(f"taskharbor.cli.commands.{name}")
+    file = f"{name}_" if keyword.iskeyword(name) else name
+    module = importlib.import_module(f"taskharbor.cli.commands.{file}")
     found = getattr(module, name, None)
     command: click.Command = found if isinstance(found, click.Command) else getattr(module, f"{name}_")
     return command

@@ -38,6 +38,7 @@ COMMANDS = {
     "doctor": "Check a store and everything needed to use it.",
     "conformance": "Test a driver against the driver contract.",
     "bench": "Measure how fast a store is on this machine.",
+    "from": "Report what to write instead of Celery or RQ.",
     "demo": "Run a short tour: no server, under a minute.",
     "completion": "Print a shell completion script.",
 }

@@ -103,7 +103,8 @@ async def put_entry(client: Client, entry: AuditEntry, budget: Budget) -> None:
 
 
 class Audit(Listing[AuditEntry], msgspec.Struct, frozen=True, kw_only=True):
-    """Entries of the audit, the newest first: a value, which reads nothing until it is iterated."""
+    """Entries of the audit, the newest first: a value, made by `harbor.audit(…)`, which reads nothing until it is
+    iterated, with `for` or `async for`. Its fields are the options of `harbor.audit`."""
 
     _client: Client
     since: datetime | None = None

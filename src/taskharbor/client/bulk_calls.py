@@ -198,7 +198,7 @@ class BulkCalls:
         by: str | None = None,
         call_timeout: Duration | None = None,
     ) -> Operation | DryRun:
-        """Cancel all of them that have not ended. The options are those of `requeue`."""
+        """Cancel all of them that have not ended. `limit`, `dry_run` and `by` are as for `requeue`."""
         return self._blocking_begin("cancel", dry_run, by, call_timeout, limit=limit)
 
     @overload
@@ -256,7 +256,7 @@ class BulkCalls:
         by: str | None = None,
         call_timeout: Duration | None = None,
     ) -> Operation | DryRun:
-        """Forget all of them, for good: a filter with a state. The options are those of `requeue`.
+        """Forget all of them, for good: a filter with a state. `limit`, `dry_run` and `by` are as for `requeue`.
 
         A job that an unfinished one depends on is skipped.
         """

@@ -45,7 +45,23 @@ PORTAL_SLACK_S = 1.0  # for a call whose budget is spent to end by itself, befor
 
 
 class Client(StoreCalls, ClosedAfterBlock):
-    """Enqueues jobs and finds them again."""
+    """Enqueues jobs and finds them again, by the names of their types. A `Harbor` has one: `harbor.client`.
+
+    >>> with Client("memory://") as client:
+    ...     job = client.enqueue(JobRequest(type="email:send", payload={"to": "ada"}))
+    ...     print(job.status())
+    ready
+
+    Options:
+        driver_or_dsn: The store: a DSN or a driver. Default: `$TASKHARBOR_DSN`, else the file taskharbor.db.
+        codec: How payloads and results become bytes. Default: `JsonCodec()`.
+        clock: What time it is. Default: the clock of the store.
+        observers: Functions that receive the events of this client.
+        enqueue_middleware: Context managers around the storing of jobs.
+        default_queue: The queue of requests that name none. Default: "default".
+        call_timeout: How long a call to the store may take, all its tries together; then it raises BackendUnavailable.
+            Default: 10 seconds.
+    """
 
     _called = "client"
 
@@ -60,13 +76,12 @@ class Client(StoreCalls, ClosedAfterBlock):
         default_queue: str = DEFAULT_QUEUE,
         call_timeout: Duration = CALL_TIMEOUT,
     ) -> None:
-        """`call_timeout`: how long any call to the store may take, all its tries together, unless the call itself
-        gives another; then it raises BackendUnavailable."""
         check_name(default_queue, "default_queue")
         self._call_timeout = seconds_of(call_timeout, 0)
         self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self.clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self.default_queue = default_queue
+        self._put_aside: list[dict[str, Any]] = []  # by each block of `isolated` that runs
         self.is_isolated = False  # within a block of `taskharbor.testing.isolated`
         self._observers = Observers(logged(callables(observers, "observers")))
         self.enqueuer = Enqueuer(self.clock, callables(enqueue_middleware, "enqueue_middleware"), self._observers)
@@ -118,14 +133,32 @@ class Client(StoreCalls, ClosedAfterBlock):
         self.lookup = JobLookup(self.clock, self.codec)
         self.is_isolated = True
         self.use(driver_or_dsn)
+        self._put_aside.append(before)
         return before
 
     def restore(self, before: dict[str, Any]) -> DriverPerLoop:
-        """Use the former store and clock again; returns the drivers that were used meanwhile, for closing."""
+        """Use the former store and clock again; returns the drivers that were used meanwhile, for closing.
+
+        A block that began later and still runs, as where tests run at once, keeps its own: the real store must not come
+        back before the last block has ended.
+        """
+        place = next(index for index, each in enumerate(self._put_aside) if each is before)
+        del self._put_aside[place]
+        if place < len(self._put_aside):
+            later = self._put_aside[place]  # has put aside what this block used
+            drivers: DriverPerLoop = later["_drivers"]
+            later.update(before)
+            return drivers
         drivers = self._drivers
         for name, value in before.items():
             setattr(self, name, value)
         return drivers
+
+    def close_isolated(self, drivers: DriverPerLoop) -> None:
+        """Close what blocking calls have opened within a block."""
+        drivers.close_blocking()
+        if self.portal.loop is not None:
+            self.portal.call(drivers.close, "isolated", self._call_timeout + PORTAL_SLACK_S)
 
     @property
     def observers(self) -> Observers:
@@ -147,7 +180,7 @@ class Client(StoreCalls, ClosedAfterBlock):
         return self.enqueue_calls([_to_call(request, self.codec)], "client.enqueue", call_timeout)[0]
 
     async def aenqueue(self, request: JobRequest, *, call_timeout: Duration | None = None) -> JobHandle[Any]:
-        """Store one job."""
+        """The same, awaited."""
         return (await self.aenqueue_calls([_to_call(request, self.codec)], call_timeout))[0]
 
     def enqueue_many(

@@ -19,6 +19,8 @@ PrepareRecords: TypeAlias = Callable[[datetime], list[JobRecord]]
 Stamp: TypeAlias = Callable[[list[JobRecord]], list[JobRecord]]
 """Returns the records as they are to be stored: the same number, in the same order, under the same ids."""
 EnqueueMiddleware: TypeAlias = Callable[[], AbstractContextManager[Stamp]]
+"""A function without parameters that returns a context manager, entered around the storing of jobs. Entering it gives a
+`Stamp`, which may change what the records carry."""
 
 
 def middleware_around(

@@ -22,7 +22,8 @@ PAGE_FLOWS = 100
 
 
 class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for flows: a value, which reads nothing until it is iterated.
+    """A filter for flows, made by `harbor.flows(…)`: a value, which reads nothing until it is iterated, with `for` or
+    `async for`. Its fields are the options of `harbor.flows`.
 
     Each `FlowInfo` has an id, a status and times, without nodes and edges: `harbor.flow(id)` reads those. A job outside
     of a flow that the flow waits for does not count for its status here.

@@ -92,7 +92,7 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
         return self._client.blocking(lambda access: self._status(access, call_timeout), "handle.status", call_timeout)
 
     async def astatus(self, *, call_timeout: Duration | None = None) -> State:
-        """The job's state now."""
+        """The same, awaited."""
         return await self._status(self._client.awaited, call_timeout)
 
     def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
@@ -114,8 +114,8 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
     def wait(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> State:
         """Wait for the job's end and return how it ended: done, dlq or cancelled.
 
-        Raises TimeoutError (the job goes on), or JobNotFound if its record is gone. In a handler it needs a timeout,
-        unless the job has ended.
+        Raises TimeoutError after `timeout` (the job goes on), or JobNotFound if its record is gone. In a handler it
+        needs a timeout, unless the job has ended.
         """
         waiting = self._waiting(timeout, "wait")
         return self._client.blocking(

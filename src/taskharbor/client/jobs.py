@@ -35,7 +35,7 @@ class Count(msgspec.Struct, frozen=True):
     12 10000+
     """
 
-    n: int
+    n: int  # the number
     capped: bool
 
     def __str__(self) -> str:
@@ -43,7 +43,9 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for jobs: a value, which reads nothing until it is asked. None stands for any.
+    """A filter for jobs, made by `harbor.jobs(…)`: a value, which reads nothing until it is asked.
+
+    Iterate it with `for` or `async for`: each item is a `JobInfo`. Its fields are the options of `harbor.jobs`.
 
     >>> from taskharbor import Harbor
     >>> with Harbor("memory://") as harbor:

@@ -49,10 +49,10 @@ class DryRun(msgspec.Struct, frozen=True):
     Give `until=cut` to the same filter, and the operation acts on what was shown, less what changed since.
     """
 
-    action: str
-    count: Count
-    sample: list[JobInfo]
-    cut: datetime
+    action: str  # requeue, cancel or delete
+    count: Count  # how many jobs fit
+    sample: list[JobInfo]  # some of them
+    cut: datetime  # when the filter was frozen
 
 
 class OperationProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +62,13 @@ class OperationProgress(msgspec.Struct, frozen=True, kw_only=True):
     is counted once, so `done` may then be lower than what was done. `failures`: jobs of the canary that died again.
     """
 
-    status: OperationStatus
-    phase: str
+    status: OperationStatus  # how it stands
+    phase: str  # what it does next: choose, canary, await, count or act
     done: int
     skipped: int
     total: int | None
     failures: int
-    began_at: datetime
+    began_at: datetime  # when it was made
     reason: str = ""  # why it failed
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ class Operation:
         await self._stop(self._client.awaited, by, call_timeout)
 
     def wait(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> OperationProgress:
-        """Wait until it has ended, and return how; TimeoutError when the time is over."""
+        """Wait until it has ended, and return how; TimeoutError after `timeout`."""
         return self._client.blocking(
             lambda access: self._wait(access, timeout, call_timeout), "operation.wait", polls=True, needs=("list",)
         )
@@ -139,7 +139,7 @@ class Operation:
         """Carry it out in this program, with whatever workers do of it, and return how it ended.
 
         Slices of other operations that are due are carried out on the way. If this program ends in the middle, workers
-        go on, or `harbor.operation(id).run()` does.
+        go on, or `harbor.operation(id).run()` does. `on_progress`: a function that is called after each slice.
         """
         refuse_on_loop("operation.run")
         return self._client.portal.call(lambda: self.arun(on_progress=on_progress), "operation.run", None)

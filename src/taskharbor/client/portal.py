@@ -60,6 +60,11 @@ class Portal:
             stay_at_exit()
             raise
 
+    def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> concurrent.futures.Future[T]:
+        """Begin a coroutine and do not wait for it. Cancelling its future cancels it, and so does `stop`."""
+        with self._lock:
+            return asyncio.run_coroutine_threadsafe(make(), self._running())
+
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread and cancel what still runs on it; without effect when idle."""
         with self._lock:

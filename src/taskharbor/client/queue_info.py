@@ -26,9 +26,9 @@ class QueueInfo(msgspec.Struct, frozen=True):
     that were enqueued first; None if no job is ready.
     """
 
-    name: str
-    paused: bool
-    counts: dict[str, int]
+    name: str  # its name
+    paused: bool  # whether workers leave it alone
+    counts: dict[str, int]  # how many jobs it has, by state
     oldest_ready_at: datetime | None = None
 
 

@@ -87,7 +87,8 @@ class JobRecordCalls:
         """Change a job that is neither running nor done (WrongState). What is not given stays as it is.
 
         `payload`: arguments to replace, by name; the others stay. The handle of a task checks them against its
-        signature. `run_at=None`: at once. `timeout=None`: no limit. `metadata`: entries to replace, None removes one.
+        signature. `run_at`: another moment; None: at once. `timeout`: another limit; None: no limit. `priority` and
+        `max_attempts`: another number. `metadata`: entries to replace, None removes one.
         `expect`: what `info()` returned; WrongState if the job was reserved or amended since. Without it a job that
         changes meanwhile is read again, five times at most. `by`: who does it, for the audit; else the user of this
         process.

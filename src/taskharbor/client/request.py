@@ -26,19 +26,19 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     JobRequest(type='email:send', queue='mail')
     """
 
-    type: str
-    payload: Any = {}
-    queue: str | None = None
-    run_at: datetime | None = None
-    delay: Duration | None = None
-    timeout: Duration | None = None
-    max_attempts: int | None = None
-    idempotency_key: str | None = None
-    group: str | None = None
-    group_limit: int = 0
-    priority: int = 0
-    metadata: Mapping[str, str] | None = None
-    id: str | None = None
+    type: str  # the name by which a worker finds the handler
+    payload: Any = {}  # the arguments
+    queue: str | None = None  # None: the client's default queue
+    run_at: datetime | None = None  # not before this moment
+    delay: Duration | None = None  # not before this much time has passed
+    timeout: Duration | None = None  # how long one execution may take
+    max_attempts: int | None = None  # the failure that reaches this number is final; None: the worker's default
+    idempotency_key: str | None = None  # if the queue knows this key, nothing is stored
+    group: str | None = None  # jobs of a queue that share it start in order
+    group_limit: int = 0  # how many of the group may run at once; 0: as the group has it, else 1
+    priority: int = 0  # higher first
+    metadata: Mapping[str, str] | None = None  # text by name, for your own use
+    id: str | None = None  # an id of your own; a known one is not stored again
 
     def __repr__(self) -> str:
         return f"JobRequest(type={self.type!r}, queue={self.queue!r})"

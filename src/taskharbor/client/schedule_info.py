@@ -30,26 +30,26 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     run time. `problem`: why this program cannot read it; the fields behind `next_at` then say nothing.
     """
 
-    name: str
-    queue: str
-    type: str = ""
+    name: str  # its name
+    queue: str  # the queue of its jobs
+    type: str = ""  # the type of its job, or of the first job of its workflow
     cron: str | None = None
     every: timedelta | None = None
-    tz: str = "UTC"
+    tz: str = "UTC"  # its time zone
     next_at: datetime | None = None
     last_at: datetime | None = None
     last_id: str | None = None
-    paused: bool = False
-    edited: bool = False
-    missed: int = 0
-    skipped: int = 0
-    fired: int = 0
+    paused: bool = False  # whether it makes no jobs until it is resumed
+    edited: bool = False  # whether a person has changed its options
+    missed: int = 0  # slots that passed without a job, since it was added
+    skipped: int = 0  # slots without a job because that of an earlier one had not ended
+    fired: int = 0  # slots that got a job
     declared: bool = False
-    start_at: datetime | None = None
-    end_at: datetime | None = None
-    jitter: timedelta = timedelta(0)
-    catch_up: str = "latest"
-    overlap: str = "skip"
+    start_at: datetime | None = None  # no slot before this moment
+    end_at: datetime | None = None  # no slot from this moment on
+    jitter: timedelta = timedelta(0)  # how much later than its slot a job may run
+    catch_up: str = "latest"  # what becomes of slots that passed while no worker ran
+    overlap: str = "skip"  # what becomes of a slot while the job of an earlier one has not ended
     problem: str = ""
 
 

@@ -139,7 +139,7 @@ class Schedules:
         return await self._get(self._client.awaited, name, call_timeout)
 
     def list(self, *, queue: str | None = None, call_timeout: Duration | None = None) -> ScheduleListing:
-        """All schedules, or those of a queue, in the order of their names: a value to iterate, `for` or `async for`;
+        """All schedules, or those of a `queue`, in the order of their names: a value to iterate, `for` or `async for`;
         reads nothing yet. `call_timeout` is for each page that is read."""
         if queue is not None:
             check_name(queue, "queue")
@@ -147,7 +147,7 @@ class Schedules:
         return ScheduleListing(_client=self._client, queue=queue, call_timeout=timeout)
 
     def preview(self, name: str, count: int = 5, *, call_timeout: Duration | None = None) -> builtins.list[datetime]:
-        """The next slots of a schedule, as if it were not paused: aware, in UTC, at most 1,000."""
+        """The next slots of a schedule, as if it were not paused: aware, in UTC. `count`: how many, at most 1,000."""
         _check_count(name, count)
         return self._blocking(
             lambda access: self._preview(access, name, count, call_timeout), "preview", call_timeout, READS

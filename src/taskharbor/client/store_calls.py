@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class JobFilterArguments(TypedDict, total=False):
-    """The arguments of `jobs`, without `state`."""
+    """The options of `jobs`, which explains them, without `state`."""
 
     queue: str | None
     type: str | Task[..., Any] | None
@@ -78,11 +78,27 @@ class StoreCalls:
         newest: bool = False,
         call_timeout: Duration | None = None,
     ) -> Jobs:
-        """Jobs by filter: a value to iterate or to count; reads nothing yet.
+        """Jobs by filter: a value to iterate, to count, to requeue, cancel or delete; reads nothing yet.
 
-        `type` is a task or the name of one, `flow` the id of a flow, `error` the class of the last failure. `since` and
-        `until` (exclusive) are compared with the end of a job that has ended, else with its enqueueing. Listed are the
-        oldest ids first, with `newest=True` the newest. `call_timeout` is for each page that is read.
+        Without options all jobs fit. They are listed by id, the oldest first.
+
+        >>> from taskharbor import Harbor
+        >>> harbor = Harbor("memory://")
+        >>> harbor.jobs(state="dlq", queue="mail", newest=True)
+        Jobs(state=<State.DLQ: 'dlq'>, queue='mail', newest=True)
+
+        Options:
+            state: "blocked", "scheduled", "ready", "inflight", "done", "dlq" or "cancelled".
+            queue: The name of a queue.
+            type: A task, or the name of one.
+            group: A group key.
+            flow: The id of a flow.
+            error: The class of the last failure, or its name, such as "httpx.ConnectError".
+            fingerprint: The fingerprint of the last failure: failures with the same one have the same cause.
+            since: From this moment on. It is compared with the end of a job that has ended, else with its enqueueing.
+            until: Before this moment, compared in the same way.
+            newest: True: the newest first. Default: False.
+            call_timeout: How long each page that is read may take.
         """
         from taskharbor.client.jobs import checked_jobs
 
@@ -102,7 +118,7 @@ class StoreCalls:
         )
 
     def dead(self, **filter: Unpack[JobFilterArguments]) -> Jobs:
-        """Dead jobs by filter: `jobs(state="dlq", …)`."""
+        """Dead jobs by filter: `jobs(state="dlq", …)`. The options are those of `jobs`, without `state`."""
         if "state" in filter:
             raise TypeError("dead: expected no state=, because it is 'dlq'; use jobs(state=…)")
         return self.jobs(state=State.DLQ, **filter)
@@ -124,7 +140,8 @@ class StoreCalls:
     ) -> Audit:
         """Who changed what, the newest first: a value to iterate, `for` or `async for`; reads nothing yet.
 
-        Kept for 90 days. `until` is exclusive; `by` is the name that the action was made with.
+        Entries are kept for 90 days. `since` and `until` (exclusive) bound the moment of the action. `by` is the name
+        that it was made with.
         """
         from taskharbor.client.audit import checked_audit
 
@@ -141,8 +158,9 @@ class StoreCalls:
     ) -> Flows:
         """Flows by filter: a value to iterate, `for` or `async for`; reads nothing yet.
 
-        `since` and `until` (exclusive) are compared with the enqueueing of a flow's first job. A `FlowInfo` of a
-        listing has no nodes and edges; `flow(id)` reads them.
+        `status`: "running", "succeeded", "failed" or "cancelled". `since` and `until` (exclusive) are compared with the
+        enqueueing of a flow's first job. `newest`: the newest first. A `FlowInfo` of a listing has no nodes and edges;
+        `flow(id)` reads them.
         """
         from taskharbor.client.flows import checked_flows
 

@@ -30,10 +30,10 @@ class SummaryRow(msgspec.Struct, frozen=True):
     """
 
     value: str
-    n: int
-    newest: datetime
-    oldest: datetime
-    sample: JobInfo
+    n: int  # how many jobs have it
+    newest: datetime  # when the newest ended, or was enqueued
+    oldest: datetime  # when the oldest ended, or was enqueued
+    sample: JobInfo  # one of them
 
     def __repr__(self) -> str:
         return shown(self, "n", "newest", "oldest", "sample")  # a reason may quote an argument
@@ -42,9 +42,9 @@ class SummaryRow(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """The rows, the largest first. `complete` is False if there are more jobs than the newest 10,000 that were read."""
 
-    by: str
-    rows: tuple[SummaryRow, ...]
-    jobs: int
+    by: str  # what the jobs have in common: fingerprint, error, type, reason or queue
+    rows: tuple[SummaryRow, ...]  # one for each value
+    jobs: int  # how many jobs were read
     complete: bool
 
     def __iter__(self) -> Iterator[SummaryRow]:

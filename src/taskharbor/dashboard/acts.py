@@ -22,6 +22,7 @@ from taskharbor.ops.job_edit import edit_of
 from taskharbor.ops.operation_words import PAST
 from taskharbor.ops.redaction import Redaction
 from taskharbor.ops.room import OperatorRoom
+from taskharbor.ops.schedule_edit import rule_edit_of
 
 MAX_IDS = 500  # of one page
 MAX_SHOWN_BYTES = 64 * 1024  # of a payload in a page: more is a download
@@ -194,6 +195,20 @@ async def resume_schedule(deed: Deed) -> Done:
     return Done(f"schedule {deed.path['name']} is resumed")
 
 
+async def edit_schedule(deed: Deed) -> Done:
+    """Change when a schedule comes: what differs from what the person saw."""
+    given = rule_edit_of(dict(deed.form))
+    if not given:
+        raise BadQuery("nothing was changed: expected at least one field with another value")
+    try:
+        await deed.room.actions.edit_schedule(deed.path["name"], **given)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, TaskHarborError):
+            raise
+        raise BadQuery(str(error)) from error
+    return Done(f"schedule {deed.path['name']} was changed: {', '.join(given)}")
+
+
 async def reset_schedule(deed: Deed) -> Done:
     """Drop what was edited."""
     await deed.room.actions.reset_schedule(deed.path["name"])
@@ -203,7 +218,7 @@ async def reset_schedule(deed: Deed) -> Done:
 async def delete_schedule(deed: Deed) -> Done:
     """Delete a schedule."""
     await deed.room.actions.delete_schedule(deed.path["name"])
-    return Done(f"schedule {deed.path['name']} was deleted")
+    return Done(f"schedule {deed.path['name']} was deleted", location="/schedules")
 
 
 async def _info(deed: Deed) -> JobInfo:

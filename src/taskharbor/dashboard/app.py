@@ -24,13 +24,14 @@ from starlette.types import ASGIApp
 from taskharbor.dashboard import assets
 from taskharbor.dashboard.acts import Deed, Done
 from taskharbor.dashboard.guard import RequestGuard
+from taskharbor.dashboard.mounting import MOUNTING, NOT_MOUNTED, Mounting
 from taskharbor.dashboard.pages.schedules import has_schedules
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, PageMissing
 from taskharbor.dashboard.recall import Recall, Remembered
 from taskharbor.dashboard.rendering import Links, render
 from taskharbor.dashboard.routes import ACTS, PAGES, ActRoute, PageRoute
 from taskharbor.dashboard.sampler import REFRESH_S, sampler_of
-from taskharbor.dashboard.stream import MAX_STREAMS, stream
+from taskharbor.dashboard.stream import has_room, stream
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import (
     DriverError,
@@ -70,7 +71,7 @@ def dashboard(
 
     `access`: a function of the Starlette request that says who it is and what they may do; sync or async. Without it
     every page answers 403. `read_only`: nobody changes anything, whatever their access. `redact`: fields of payloads
-    that even a reveal hides, at any depth.
+    that even a reveal hides, at any depth. `title`: the name at the top of every page.
     """
     if not isinstance(harbor, Harbor):
         raise TypeError(f"dashboard: expected a Harbor, got {type(harbor).__name__}")
@@ -179,16 +180,20 @@ class DashboardApp:
 
     def _frame(self, request: Request, access: Access, title: str, nav: str) -> dict[str, Any]:
         """What every page has around it."""
+        mounting: Mounting = request.scope.get(MOUNTING, NOT_MOUNTED)
         return {
             "link": Links(_prefix(request)),
             "version": assets.version(),
             "app_title": self._title,
+            "home": mounting.home,
+            "home_name": mounting.home_name,
+            "live": mounting.streams,
             "page_title": title,
             "nav": nav,
             "access": access,
             "can": access.allows,
             "read_only": self._read_only,
-            "may_log_out": self._sessions is not None,
+            "may_log_out": self._sessions is not None or mounting.may_log_out,
             "has_schedules": has_schedules(self._harbor),
             "place": place_of(self._harbor) if access.allows(Permission.VIEW) else "",
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
@@ -277,9 +282,10 @@ class DashboardApp:
             room.access.require(Permission.VIEW)
         except AccessDenied as error:
             return _json({"error": str(error)}, 403)
-        if self._sampler.viewers >= MAX_STREAMS:
+        who = room.access.name
+        if not has_room(self._sampler, who):
             return _json({"error": "too many tabs are open; this one reads every 10 s"}, 503)
-        return stream(self._sampler, self._harbor.clock, request.query_params.get("job"))
+        return stream(self._sampler, self._harbor.clock, request.query_params.get("job"), who)
 
     async def robots(self, request: Request) -> Response:
         """Nothing here is for a crawler."""

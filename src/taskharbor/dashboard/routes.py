@@ -15,7 +15,7 @@ from taskharbor.dashboard.pages.jobs import jobs
 from taskharbor.dashboard.pages.operations import new_operation, operations
 from taskharbor.dashboard.pages.overview import overview
 from taskharbor.dashboard.pages.queues import queue, queues
-from taskharbor.dashboard.pages.schedules import schedules
+from taskharbor.dashboard.pages.schedules import schedule, schedules
 from taskharbor.dashboard.pages.shown import Asked, Shown
 from taskharbor.dashboard.pages.workers import workers
 from taskharbor.ops.access import Access, Permission
@@ -60,6 +60,7 @@ PAGES = (
     PageRoute("/flows", "flows", flows),
     PageRoute("/flows/{id:path}", "flows", flow),
     PageRoute("/schedules", "schedules", schedules),
+    PageRoute("/schedules/{name:path}", "schedules", schedule),
     PageRoute("/workers", "workers", workers),
     PageRoute("/operations", "operations", operations),
     PageRoute("/operations/new", "operations", new_operation, TEN_THOUSAND_ROWS_S),
@@ -83,6 +84,7 @@ ACTS = (
     ActRoute("/schedules/{name:path}/run", acts.run_schedule, (Permission.RUN,)),
     ActRoute("/schedules/{name:path}/pause", acts.pause_schedule, (Permission.PAUSE,)),
     ActRoute("/schedules/{name:path}/resume", acts.resume_schedule, (Permission.RESUME,)),
+    ActRoute("/schedules/{name:path}/edit", acts.edit_schedule, (Permission.AMEND,)),
     ActRoute("/schedules/{name:path}/reset", acts.reset_schedule, (Permission.AMEND,)),
     ActRoute("/schedules/{name:path}/delete", acts.delete_schedule, (Permission.DELETE,)),
     ActRoute("/flows/{id:path}/cancel", acts.cancel_flow, (Permission.CANCEL,)),

@@ -23,8 +23,7 @@ from taskharbor.drivers.features import FIGURES, offers
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import JobNotFound, TaskHarborError
 from taskharbor.ops.access import Access
-from taskharbor.ops.counting import read_counts
-from taskharbor.ops.queue_rows import CAP_JOBS
+from taskharbor.ops.counting import cap_for, read_counts
 from taskharbor.ops.room import Sight, look_at
 from taskharbor.ops.text import safe_text
 
@@ -39,10 +38,11 @@ JOBS, WORKERS, FIGURES_TOPIC, STORE = "jobs", "workers", "figures", "store"
 
 
 class Viewer:
-    """One open tab: what changed since it last asked, and the job it shows."""
+    """One open tab: whose it is, the job it shows, and what changed since it last asked."""
 
-    def __init__(self, job: str | None) -> None:
+    def __init__(self, job: str | None, who: str = "") -> None:
         self.job = job
+        self.who = who
         self.changed: set[str] = set()
         self.woken = asyncio.Event()
         self.problem = ""
@@ -78,10 +78,14 @@ class Sampler:
         """How many tabs are open."""
         return len(self._viewers)
 
+    def viewers_of(self, who: str) -> int:
+        """How many of them are of one person."""
+        return sum(viewer.who == who for viewer in self._viewers)
+
     @contextmanager
-    def viewer(self, job: str | None = None) -> Iterator[Viewer]:
+    def viewer(self, job: str | None = None, who: str = "") -> Iterator[Viewer]:
         """A viewer, for as long as the block lasts. The first one starts the sampling, the last one ends it."""
-        viewer = Viewer(job)
+        viewer = Viewer(job, who)
         self._viewers.append(viewer)
         if self._problem:
             viewer.tell({STORE}, self._problem)
@@ -130,8 +134,9 @@ class Sampler:
 async def _sample(sight: Sight, jobs: list[str]) -> dict[str, Any]:
     driver, now = sight.driver, sight.now
     workers = await driver.workers(now)
+    queues = len(await driver.queues())
     found: dict[str, Any] = {
-        JOBS: await read_counts(driver, now, CAP_JOBS),
+        JOBS: await read_counts(driver, now, cap_for(queues)),
         WORKERS: [(worker.worker, worker.running, worker.stuck, worker.queues) for worker in workers],
         FIGURES_TOPIC: None,
     }

@@ -22,10 +22,20 @@ MIN_TOKEN_CHARS = 32
 
 
 class Sessions:
-    """The sessions of one dashboard. `access`: what a person who is let in may do; `cookie`: the cookie's name."""
+    """The sessions of one dashboard.
+
+    `access`: what a person who is let in may do; `cookie`: the cookie's name; `secure`: browsers send it over https
+    alone, also if this server itself speaks http.
+    """
 
     def __init__(
-        self, monotonic: Callable[[], float], access: Access, *, cookie: str = "taskharbor", token: str | None = None
+        self,
+        monotonic: Callable[[], float],
+        access: Access,
+        *,
+        cookie: str = "taskharbor",
+        token: str | None = None,
+        secure: bool = False,
     ) -> None:
         if token is not None and len(token) < MIN_TOKEN_CHARS:
             raise ValueError(
@@ -35,6 +45,7 @@ class Sessions:
         self._monotonic = monotonic
         self._access = access
         self._cookie = cookie
+        self._secure = secure
         self._token = None if token is None else _hashed(token)
         self._links: set[bytes] = set()
         self._sessions: dict[bytes, float] = {}  # hash → when it ends
@@ -92,7 +103,7 @@ class Sessions:
     def set_cookie(self, request: Request, response: Response, session: str | None) -> None:
         """Give the session to the browser; None takes it away."""
         path = request.scope.get("root_path", "") or "/"
-        secure = request.url.scheme == "https"
+        secure = self._secure or request.url.scheme == "https"
         if session is None:
             response.delete_cookie(self._cookie, path=path, secure=secure, httponly=True, samesite="strict")
         else:

@@ -18,17 +18,18 @@ from taskharbor.model.clock import Clock
 STREAM_S = 600.0
 ALIVE_S = 15.0  # between two comments that keep proxies from closing a quiet stream
 MAX_STREAMS = 500
+MAX_STREAMS_OF_ONE = 100  # person, by the name of their access
 
 
-def stream(sampler: Sampler, clock: Clock, job: str | None) -> StreamingResponse:
+def stream(sampler: Sampler, clock: Clock, job: str | None, who: str = "") -> StreamingResponse:
     """The response that lasts."""
     headers = {"x-accel-buffering": "no", "cache-control": "no-store"}
-    return StreamingResponse(_events(sampler, clock, job), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_events(sampler, clock, job, who), media_type="text/event-stream", headers=headers)
 
 
-async def _events(sampler: Sampler, clock: Clock, job: str | None) -> AsyncIterator[bytes]:
+async def _events(sampler: Sampler, clock: Clock, job: str | None, who: str) -> AsyncIterator[bytes]:
     ends = clock.monotonic() + STREAM_S
-    with sampler.viewer(job) as viewer:
+    with sampler.viewer(job, who) as viewer:
         yield b"retry: 2000\n\n"
         while clock.monotonic() < ends:
             if not await _woken(viewer, ALIVE_S):
@@ -49,3 +50,8 @@ async def _woken(viewer: Viewer, seconds: float) -> bool:
 
 def _event(name: str, value: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(value))
+
+
+def has_room(sampler: Sampler, who: str) -> bool:
+    """Whether this person may open one more: many tabs of one leave room for the others."""
+    return sampler.viewers < MAX_STREAMS and sampler.viewers_of(who) < MAX_STREAMS_OF_ONE

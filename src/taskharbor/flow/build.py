@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from taskharbor.client.access import StoreAccess
 from taskharbor.client.client import Client
@@ -19,6 +19,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
 from taskharbor.tasks.flow_metadata import MAX_DEPTH
+from taskharbor.tasks.migration_hints import OF_FLOWS, missing
 from taskharbor.tasks.task import Step, Task
 from taskharbor.tasks.workflow import Spawned, Workflow
 
@@ -56,13 +57,18 @@ class Flow(Workflow, Generic[R_co]):
         more = len(self.parts) - len(shown)
         return f"{self.kind}({', '.join(shown)}{f', … {more} more' if more else ''})"
 
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(f"a {self.kind}" if name in OF_FLOWS else "a workflow", name, OF_FLOWS, "flow")
+
     @property
     def is_parallel(self) -> bool:
         """Whether the parts run side by side; else one after the other."""
         return self.kind == "group"
 
     def options(self, *, connection: Any) -> Flow[R_co]:
-        """The same flow, enqueued inside the caller's own transaction on that connection."""
+        """The same flow, enqueued inside the caller's own transaction on that `connection`."""
         return Flow(self.kind, self.parts, self.on_failure, connection)
 
     def enqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
@@ -173,7 +179,24 @@ def chain(
 @overload
 def chain(*parts: Any_, on_failure: Step[Any] | None = None) -> Flow[Any]: ...
 def chain(*parts: Any_, on_failure: Step[Any] | None = None) -> Flow[Any]:
-    """One after the other: each step may receive the result of the one before it. The last one's is the flow's."""
+    """One after the other: each step may receive the result of the one before it. The last one's is the flow's.
+
+    A step receives it in the one parameter that `.s(…)` left open. `on_failure`: a step that runs once if a job of the
+    flow dies; its open parameter receives a `FlowFailure`.
+
+    >>> from taskharbor import Harbor
+    >>> with Harbor("memory://") as harbor:
+    ...     @harbor.task(name="load")
+    ...     def load(day: str) -> list[int]:
+    ...         return [20, 22]
+    ...     @harbor.task(name="total")
+    ...     def total(numbers: list[int]) -> int:
+    ...         return sum(numbers)
+    ...     flow = chain(load.s("2030-01-01"), total.s()).enqueue()
+    ...     harbor.worker().run(until_empty=True)
+    ...     print(flow.status(), flow.result())
+    succeeded 42
+    """
     if not parts:
         raise ValueError("chain: expected at least one step, got none")
     return Flow("chain", tuple(_part(part, "chain") for part in parts), _failure_step(on_failure, "chain"))
@@ -189,7 +212,10 @@ def group(
 @overload
 def group(*parts: Step[R] | Flow[R], on_failure: Step[Any] | None = None) -> Flow[list[R]]: ...
 def group(*parts: Any, on_failure: Step[Any] | None = None) -> Flow[list[Any]]:
-    """Side by side: each receives what came before the group. The results are a list in the order of the group."""
+    """Side by side: each receives what came before the group. The results are a list in the order of the group.
+
+    Give the parts one by one, or as one list. `on_failure` is as for `chain`.
+    """
     if len(parts) == 1 and not isinstance(parts[0], Step | Flow | Task | str) and isinstance(parts[0], Iterable):
         parts = tuple(parts[0])
     return Flow("group", tuple(_part(part, "group") for part in parts), _failure_step(on_failure, "group"))
@@ -202,7 +228,10 @@ def chord(
     *,
     on_failure: Step[Any] | None = None,
 ) -> Flow[R]:
-    """A group, and a step that runs once after all of it, with the list of its results."""
+    """A group, and a step that runs once after all of it, with the list of its results.
+
+    The group is one made by `group`, or a list of steps. `on_failure` is as for `chain`.
+    """
     header = members if isinstance(members, Flow) else group(members)
     if not header.is_parallel:
         raise TypeError(f"chord: expected a group and a step, got a {header.kind}; write chain({header.kind}(…), step)")

@@ -34,8 +34,8 @@ POLLS_PER_WHOLE_READ = 30  # about every fifteen seconds, once the pauses are lo
 class FlowProgress(msgspec.Struct, frozen=True):
     """How many jobs of a flow are done, of how many it has by now. A flow that grows while it runs has more later."""
 
-    done: int
-    total: int
+    done: int  # how many jobs are done
+    total: int  # how many there are by now
 
     def __str__(self) -> str:
         return f"{self.done} of {self.total}"

@@ -42,7 +42,7 @@ class FlowRun(FlowInfo, frozen=True):
         return mermaid(self)
 
     def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:
-        """The same as the handle's method."""
+        """The same as the handle's method, with its `timeout`."""
         return self.handle.result(timeout, call_timeout=call_timeout)
 
     async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:

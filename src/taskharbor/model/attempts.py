@@ -32,13 +32,21 @@ class AttemptKind(StrEnum):
     """How an execution ended. Members are strings: `AttemptKind.DONE == "done"`."""
 
     DONE = "done"
+    """The handler returned."""
     FAILED = "failed"
+    """The handler raised, or its result could not be stored."""
     TIMEOUT = "timeout"
+    """It ran past its timeout."""
     SNOOZED = "snoozed"
+    """The handler raised `Snooze`."""
     GIVEN_BACK = "given_back"
+    """The worker stopped, or could not run it."""
     LOST = "lost"
+    """The worker died, or its lease ended."""
     CANCELLED = "cancelled"
+    """It was cancelled while it ran."""
     RUNNING = "running"
+    """It has not ended."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,13 +58,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     number: int
-    kind: AttemptKind
-    worker: str = ""
-    began_at: datetime | None = None
+    kind: AttemptKind  # how it ended
+    worker: str = ""  # the worker that ran it
+    began_at: datetime | None = None  # when it was reserved
     ended_at: datetime | None = None
-    error_class: str = ""
-    error: str = ""
-    fingerprint: str = ""
+    error_class: str = ""  # the class of what it raised
+    error: str = ""  # class and text of what it raised, and its frames
+    fingerprint: str = ""  # failures with the same one have the same cause
 
     def __repr__(self) -> str:
         return shown(self, "number", "kind", "worker", "began_at", "ended_at", "error_class")

@@ -41,10 +41,10 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     True
     """
 
-    id: str
-    at: datetime
-    by: str
-    action: str
+    id: str  # the id of this entry
+    at: datetime  # when it was done
+    by: str  # the name given as `by`, else user and machine
+    action: str  # such as "requeue", "cancel", "amend", "pause"
     target: str = ""  # a queue, a flow or a schedule, by its name
     ids: tuple[str, ...] = ()
     n: int | None = None  # how many jobs were asked for
@@ -69,7 +69,7 @@ def read_entry(stored: StoredAudit) -> AuditEntry:
     """The entry that a store kept; one with the action "unreadable" for what another program wrote or damaged."""
     try:
         return _decode(stored.data)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return AuditEntry(id=stored.id, at=stored.at, by=stored.by, action="unreadable")
 
 

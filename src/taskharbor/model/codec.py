@@ -30,7 +30,7 @@ class Codec(Protocol):
         """The value as bytes, or TypeError / ValueError if it cannot be written without loss."""
 
     def decode(self, data: bytes, type: Any = Any) -> Any:
-        """The value of that type, or ValueError if the bytes do not hold one.
+        """The value of that `type`, or ValueError if the bytes do not hold one.
 
         For a handler's arguments the type is a TypedDict of its parameters.
         """
@@ -55,6 +55,7 @@ class JsonCodec:
         return "JsonCodec()"
 
     def encode(self, value: Any) -> bytes:
+        """The value as JSON; TypeError or ValueError if it cannot be written without loss."""
         return self.encode_as(value, Any)
 
     def encode_as(self, value: Any, type: Any) -> bytes:
@@ -80,6 +81,7 @@ class JsonCodec:
             return None
 
     def decode(self, data: bytes, type: Any = Any) -> Any:
+        """The value of that `type`; ValueError if the JSON does not hold one."""
         try:
             return self.reader(type)(data)
         except RecursionError:

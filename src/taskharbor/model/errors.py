@@ -161,7 +161,7 @@ class HandlerSignal(Exception):
 
 
 class Unrecoverable(HandlerSignal):
-    """Send the job to the dead letter queue now, whatever attempts it has left.
+    """Send the job to the dead letter queue now, whatever attempts it has left. `reason` stays with it.
 
     >>> raise Unrecoverable("the account was closed")
     Traceback (most recent call last):
@@ -175,7 +175,8 @@ class Unrecoverable(HandlerSignal):
 
 
 class RetryLater(HandlerSignal):
-    """Count a failure and run the job again after `delay`; without one the retry policy decides."""
+    """Count a failure and run the job again after `delay`; without one the retry policy decides. `reason` becomes its
+    error."""
 
     def __init__(self, delay: float | timedelta | None = None, reason: str = "retry later") -> None:
         super().__init__(reason)
@@ -184,7 +185,7 @@ class RetryLater(HandlerSignal):
 
 
 class Snooze(HandlerSignal):
-    """Run the job again after `delay` without counting a failure."""
+    """Run the job again after `delay` without counting a failure, as often as it is raised."""
 
     def __init__(self, delay: float | timedelta) -> None:
         super().__init__(f"snoozed for {delay}")
@@ -192,7 +193,7 @@ class Snooze(HandlerSignal):
 
 
 class Cancel(HandlerSignal):
-    """End the job as cancelled, with this reason."""
+    """End the job as cancelled, with this `reason`. That is not a failure."""
 
     def __init__(self, reason: str = "cancelled by its handler") -> None:
         super().__init__(reason)

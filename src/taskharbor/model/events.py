@@ -49,7 +49,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 class JobEvent(Event, frozen=True, gc=False):
     """Something that happened to one job. `worker` is empty for what a client did."""
 
-    job: JobRecord
+    job: JobRecord  # the job's record
     worker: str
 
 
@@ -86,15 +86,15 @@ class JobProgress(JobEvent, frozen=True, gc=False):
 
     level = logging.DEBUG
 
-    done: float
-    total: float | None
-    note: str
+    done: float  # how much is done
+    total: float | None  # of how much; None: not known
+    note: str  # the handler's own words
 
 
 class JobSucceeded(JobEvent, frozen=True, gc=False):
     """A handler returned and the store has recorded it."""
 
-    seconds: float
+    seconds: float  # how long the handler ran
 
 
 class JobFailed(JobEvent, frozen=True, gc=True):
@@ -105,8 +105,8 @@ class JobFailed(JobEvent, frozen=True, gc=True):
 
     level = logging.WARNING
 
-    error: BaseException
-    seconds: float
+    error: BaseException  # what the handler raised
+    seconds: float  # how long the handler ran
     error_class: str = ""
     fingerprint: str = ""
 
@@ -114,7 +114,7 @@ class JobFailed(JobEvent, frozen=True, gc=True):
 class JobRetried(JobEvent, frozen=True, gc=False):
     """A failure was recorded; the job runs again at `run_at` (None: at once)."""
 
-    attempts: int
+    attempts: int  # failures by now
     run_at: datetime | None
 
 
@@ -125,21 +125,21 @@ class JobDeadLettered(JobEvent, frozen=True, gc=False):
 
     quotes = frozenset({"reason"})
 
-    attempts: int
-    reason: str
+    attempts: int  # failures by now
+    reason: str  # why it is dead
 
 
 class JobSnoozed(JobEvent, frozen=True, gc=False):
     """A handler asked to be run again later; no failure was recorded."""
 
-    run_at: datetime | None
+    run_at: datetime | None  # when it runs again
 
 
 class JobGivenBack(JobEvent, frozen=True, gc=False):
     """A job went back without a failure: at shutdown, or because this worker cannot run it now."""
 
-    reason: str
-    run_at: datetime | None
+    reason: str  # why it went back
+    run_at: datetime | None  # not before this moment; None: at once
 
 
 class JobUnknown(JobEvent, frozen=True, gc=False):
@@ -158,7 +158,7 @@ class JobCancelled(JobEvent, frozen=True, gc=False):
 
     quotes = frozenset({"reason"})
 
-    reason: str
+    reason: str  # why it was cancelled
 
 
 class LeaseLost(JobEvent, frozen=True, gc=True):
@@ -166,7 +166,7 @@ class LeaseLost(JobEvent, frozen=True, gc=True):
 
     level = logging.WARNING
 
-    error: TaskHarborError
+    error: TaskHarborError  # what the store returned
 
 
 class OutcomeRefused(JobEvent, frozen=True, gc=True):
@@ -174,7 +174,7 @@ class OutcomeRefused(JobEvent, frozen=True, gc=True):
 
     level = logging.WARNING
 
-    error: TaskHarborError
+    error: TaskHarborError  # why the store refused it
 
 
 class PolicyFailed(JobEvent, frozen=True, gc=True):
@@ -182,7 +182,7 @@ class PolicyFailed(JobEvent, frozen=True, gc=True):
 
     level = logging.ERROR
 
-    error: BaseException
+    error: BaseException  # what the policy raised
 
 
 class HandlerBlocked(Event, frozen=True, gc=False):
@@ -190,7 +190,7 @@ class HandlerBlocked(Event, frozen=True, gc=False):
 
     level = logging.WARNING
 
-    worker: str
+    worker: str  # the worker that it happened at
     job: JobRecord | None
     seconds: float
     where: str
@@ -213,7 +213,7 @@ class HandlerFreed(JobEvent, frozen=True, gc=False):
     """A handler that was stuck has ended after all, `seconds` after its start."""
 
     seconds: float
-    stuck: int
+    stuck: int  # how many slots of the worker are still held by such handlers
 
 
 class WorkerStuck(Event, frozen=True, gc=False):
@@ -221,8 +221,8 @@ class WorkerStuck(Event, frozen=True, gc=False):
 
     level = logging.ERROR
 
-    worker: str
-    slots: int
+    worker: str  # the worker that it happened at
+    slots: int  # how many slots it has
 
 
 class StoreLost(Event, frozen=True, gc=True):
@@ -230,50 +230,50 @@ class StoreLost(Event, frozen=True, gc=True):
 
     level = logging.ERROR
 
-    worker: str
-    doing: str
-    error: BaseException
+    worker: str  # the worker that it happened at
+    doing: str  # which call failed
+    error: BaseException  # how it failed
 
 
 class StoreBack(Event, frozen=True, gc=False):
     """The store is available again after `seconds`."""
 
-    worker: str
+    worker: str  # the worker that it happened at
     seconds: float
 
 
 class WorkerStarted(Event, frozen=True, gc=False):
     """A worker begins to serve its queues."""
 
-    worker: str
-    queues: tuple[str, ...]
+    worker: str  # the worker that it happened at
+    queues: tuple[str, ...]  # the queues that it serves
 
 
 class WorkerStopping(Event, frozen=True, gc=False):
     """A worker takes no more jobs and lets `running` finish."""
 
-    worker: str
+    worker: str  # the worker that it happened at
     running: int
 
 
 class WorkerStopped(Event, frozen=True, gc=False):
     """A worker has settled or given back everything it held."""
 
-    worker: str
+    worker: str  # the worker that it happened at
 
 
 class OperatorActed(Event, frozen=True, gc=False):
     """A person or a program changed jobs from outside: what the audit of the store keeps, too."""
 
-    entry: AuditEntry
+    entry: AuditEntry  # who did what, as the audit keeps it
 
 
 class ScheduleEvent(Event, frozen=True, gc=False):
     """Something that happened to a schedule, at a worker."""
 
-    worker: str
-    schedule: str
-    queue: str
+    worker: str  # the worker that it happened at
+    schedule: str  # the name of the schedule
+    queue: str  # the queue of its jobs
 
 
 class ScheduleFired(ScheduleEvent, frozen=True, gc=False):
@@ -281,8 +281,8 @@ class ScheduleFired(ScheduleEvent, frozen=True, gc=False):
 
     level = logging.DEBUG
 
-    slot: datetime
-    job_id: str
+    slot: datetime  # the moment for which it was made
+    job_id: str  # the job
     late: float
 
 
@@ -291,13 +291,13 @@ class ScheduleMissed(ScheduleEvent, frozen=True, gc=False):
 
     level = logging.WARNING
 
-    missed: int
+    missed: int  # how many slots
 
 
 class ScheduleSkipped(ScheduleEvent, frozen=True, gc=False):
     """Slots got no job, because a job of an earlier one has not ended."""
 
-    skipped: int
+    skipped: int  # how many slots
 
 
 class ScheduleChanged(ScheduleEvent, frozen=True, gc=False):
@@ -320,10 +320,12 @@ class ScheduleRefused(ScheduleEvent, frozen=True, gc=False):
 
     level = logging.ERROR
 
-    reason: str
+    reason: str  # what is wrong with it
 
 
 Observer: TypeAlias = Callable[[Event], None]
+"""A function that receives every event. It is not awaited and must be quick; it may be called from any thread. One with
+a method `wants(event_type) -> bool` is asked first, so that unwanted events cost nothing."""
 
 
 class Observers:

@@ -25,12 +25,19 @@ class State(StrEnum):
     """The state of a job. Members are strings: `State.READY == "ready"`."""
 
     BLOCKED = "blocked"
+    """It waits for other jobs of its workflow."""
     SCHEDULED = "scheduled"
+    """Its `run_at` has not come."""
     READY = "ready"
+    """It may run as soon as a worker has a free slot."""
     INFLIGHT = "inflight"
+    """A worker has it under a lease."""
     DONE = "done"
+    """Its handler returned."""
     DLQ = "dlq"
+    """It is dead: it failed for good, and waits in the dead letter queue for a person."""
     CANCELLED = "cancelled"
+    """It was cancelled, from outside or by its handler."""
 
     @property
     def terminal(self) -> bool:
@@ -45,9 +52,13 @@ class FlowStatus(StrEnum):
     """The status of a whole flow."""
 
     RUNNING = "running"
+    """It has jobs that have not ended, and none that is dead or cancelled."""
     SUCCEEDED = "succeeded"
+    """All of its jobs are done."""
     FAILED = "failed"
+    """One of its jobs is dead. What depends on that one is blocked until it is requeued."""
     CANCELLED = "cancelled"
+    """One of its jobs was cancelled, and none is dead."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -58,33 +69,33 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ('default', 0, None)
     """
 
-    id: str
-    type: str
-    queue: str = DEFAULT_QUEUE
+    id: str  # unique in the store; ids that the library makes sort by the time of their making
+    type: str  # the name by which a worker finds the handler; for a task, its name
+    queue: str = DEFAULT_QUEUE  # the queue it waits in
     # What every execution changes comes early: msgspec looks for a field's name from the front.
-    deliveries: int = 0
-    lost: int = 0
+    deliveries: int = 0  # how often a worker took it
+    lost: int = 0  # how often in a row a worker died, or lost its lease, while it had it
     began_at: datetime | None = None  # the newest reservation, also after its end
     ran_on: str = ""  # the worker of that reservation; `JobInfo.worker` is the one that has the lease now
-    finished_at: datetime | None = None
-    result: bytes | None = None
-    payload: bytes = b"{}"
-    run_at: datetime | None = None
-    timeout: timedelta | None = None
-    priority: int = 0
-    attempts: int = 0
-    max_attempts: int = 0
-    idempotency_key: str | None = None
-    group: str | None = None
-    group_limit: int = 0
-    depends_on: tuple[str, ...] = ()
-    flow_id: str | None = None
-    handed_to: str | None = None
-    metadata: dict[str, str] = msgspec.field(default_factory=dict)
-    last_error: str = ""
-    failed_at: datetime | None = None
-    reason: str = ""
-    created_at: datetime = EPOCH
+    finished_at: datetime | None = None  # when it was done, dead or cancelled
+    result: bytes | None = None  # what the handler returned, encoded; None if that was None
+    payload: bytes = b"{}"  # the arguments, encoded
+    run_at: datetime | None = None  # not before this moment; None: at once
+    timeout: timedelta | None = None  # how long one execution may take
+    priority: int = 0  # higher first
+    attempts: int = 0  # failures that were recorded
+    max_attempts: int = 0  # the failure that reaches this number is final; 0: the worker's default
+    idempotency_key: str | None = None  # a second job with this key in the queue is not stored
+    group: str | None = None  # jobs of a queue that share it start in order
+    group_limit: int = 0  # how many of the group may run at once; 0: as the group has it, else 1
+    depends_on: tuple[str, ...] = ()  # the jobs that must be done before it can start
+    flow_id: str | None = None  # the workflow that it belongs to
+    handed_to: str | None = None  # the last job of the workflow that took its place
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)  # your own text by name, and the library's
+    last_error: str = ""  # class, text and frames of the last failure
+    failed_at: datetime | None = None  # when it failed last
+    reason: str = ""  # why it is dead or cancelled
+    created_at: datetime = EPOCH  # when it was enqueued
     trail: bytes = b""  # earlier executions, written by core: see model/attempts.py
     error_class: str = ""  # the class of the last recorded failure
     fingerprint: str = ""  # failures with the same one have the same cause, as far as can be seen
@@ -103,11 +114,11 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class JobInfo(msgspec.Struct, frozen=True, gc=False):
     """A job as it is at one moment. `worker` and `lease_expires_at` are set while it is inflight."""
 
-    job: JobRecord
-    state: State
+    job: JobRecord  # its record
+    state: State  # its state at that moment
     worker: str = ""
     lease_expires_at: datetime | None = None
-    waiting_for: tuple[str, ...] = ()
+    waiting_for: tuple[str, ...] = ()  # the jobs that it depends on and that are not done
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -141,12 +152,12 @@ class FlowInfo(msgspec.Struct, frozen=True):
     In a listing of flows `nodes` and `edges` are empty, and `updated_at` is the `created_at` of its newest job.
     """
 
-    id: str
-    status: FlowStatus
-    created_at: datetime
-    updated_at: datetime
-    nodes: tuple[JobInfo, ...]
-    edges: tuple[tuple[str, str], ...]
+    id: str  # the `flow_id` of its jobs
+    status: FlowStatus  # how it stands
+    created_at: datetime  # when its first job was enqueued
+    updated_at: datetime  # when a job of it was enqueued, failed or ended last
+    nodes: tuple[JobInfo, ...]  # its jobs
+    edges: tuple[tuple[str, str], ...]  # pairs of ids: the second waits for the first
 
 
 class FlowPage(msgspec.Struct, frozen=True):
@@ -171,14 +182,14 @@ class Figures(msgspec.Struct, frozen=True):
 class WorkerInfo(msgspec.Struct, frozen=True):
     """What a worker reports with its heartbeat, about twice a minute."""
 
-    worker: str
-    queues: tuple[str, ...]
-    running: int
-    started_at: datetime
-    concurrency: int = 0
-    host: str = ""
-    pid: int = 0
-    seen_at: datetime = EPOCH
+    worker: str  # its id, unique for each process
+    queues: tuple[str, ...]  # the queues it serves
+    running: int  # how many jobs it runs
+    started_at: datetime  # when it began
+    concurrency: int = 0  # how many jobs it may run at once
+    host: str = ""  # the name of its machine
+    pid: int = 0  # its process
+    seen_at: datetime = EPOCH  # when it sent this
     stuck: int = 0  # of those `running`: handlers that go on although their job was settled without them
     stopped_at: datetime | None = None  # when it stopped; `seen_at` is then dated back, so that `workers` leaves it out
 

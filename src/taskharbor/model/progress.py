@@ -22,8 +22,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     done: float
     total: float | None = None
-    note: str = ""
-    at: datetime | None = None
+    note: str = ""  # its own words
+    at: datetime | None = None  # when it was reported
 
     @property
     def fraction(self) -> float | None:

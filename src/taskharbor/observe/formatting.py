@@ -73,7 +73,8 @@ class TextFormatter(logging.Formatter):
 
 
 class TerminalFormatter(logging.Formatter):
-    """For a developer: the time of day, the level, the job or the logger, and words; further lines are indented."""
+    """For a developer: the time of day, the level, the job or the logger, and words; further lines are indented.
+    `colours`: whether to use them."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__()
@@ -123,7 +124,7 @@ _configuration: Configuration | None = None
 def configure_logging(
     format: str = "text", level: int | str = "INFO", stream: TextIO | None = None, *, errors: str = "class"
 ) -> None:
-    """Write all log records from `level` on to a stream (default: stderr), as `text`, `json` or for a `terminal`.
+    """Write all log records from `level` on to a `stream` (default: stderr). `format`: `text`, `json` or `terminal`.
 
     It adds a handler to the root logger and sets the level. A second call replaces that handler, and no other. The
     child processes of `process=True` tasks log in the same way. `errors`: what is logged of a handler's exception

@@ -54,8 +54,14 @@ class AsyncOmniQ:
     ) -> str:
         """Store a job and return its id. A job that is alive stays as it is; an id whose job has ended begins anew.
 
-        `due_ms`: not before that moment. `gid`: in order within that group, at most `group_limit` at once (1 unless an
-        earlier job set another limit).
+        Options:
+            job_id: An id of your own. Default: a new one.
+            timeout_ms: How long a lease of the job lasts, and so how long a handler may go without a heartbeat.
+            max_attempts: The attempt that is the last one.
+            backoff_ms: The pause before the next attempt.
+            due_ms: Not before this moment, in milliseconds since 1970.
+            gid: A group: its jobs start in order.
+            group_limit: How many jobs of the group may run at once. Default: 1, unless an earlier job set another.
         """
         return await self._runner.run(
             operations.publish(
@@ -87,15 +93,15 @@ class AsyncOmniQ:
     async def ack_fail(
         self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0, error: str | None = None
     ) -> AckFailResult:
-        """The job failed: `("RETRY", due_ms)`, or `("FAILED", None)` when that was its last attempt."""
+        """The job failed: `("RETRY", due_ms)`, or `("FAILED", None)` when that was its last attempt. `error`: why."""
         return await self._runner.run(operations.ack_fail(queue, job_id, lease_token, now_ms_override, error))
 
     async def promote_delayed(self, queue: str, max_promote: int = 1000, now_ms_override: int = 0) -> int:
-        """Make due jobs ready; returns how many."""
+        """Make due jobs ready, at most `max_promote`; returns how many."""
         return await self._runner.run(operations.promote_delayed(queue, max_promote, now_ms_override))
 
     async def reap_expired(self, queue: str, max_reap: int = 1000, now_ms_override: int = 0) -> int:
-        """End leases that are over: jobs are retried after the backoff, or fail. Returns how many."""
+        """End leases that are over, at most `max_reap`: jobs are retried after a backoff, or fail. Returns how many."""
         return await self._runner.run(operations.reap_expired(queue, max_reap, now_ms_override))
 
     async def pause(self, queue: str) -> str:
@@ -128,6 +134,16 @@ class AsyncOmniQ:
 
         With `drain` the current job is finished first; without it, or at the second signal, the handler is interrupted
         and its job given back. A handler whose lease is lost is interrupted, and nothing is acked.
+
+        Options:
+            drain: Whether to finish the current job when the consumer stops.
+            poll_interval_s: How long to wait before an empty queue is asked again.
+            promote_interval_s: How often due jobs are made ready.
+            promote_batch: How many of them at a time.
+            reap_interval_s: How often leases that are over are ended.
+            reap_batch: How many of them at a time.
+            heartbeat_interval_s: How often the lease is renewed. Default: a third of it.
+            grace_s: How long a handler that was interrupted may take to end.
         """
         check_handler(handler, awaited=True)
         settings = ConsumerSettings(
@@ -178,7 +194,7 @@ class AsyncOmniQ:
         return await self._runner.run(operations.remove_jobs_batch(queue, lane, job_ids))
 
     async def purge_failed(self, queue: str, before_ms: int, max_purge: int = 1000) -> int:
-        """Delete jobs that failed before that moment, oldest first; returns how many."""
+        """Delete jobs that failed before that moment, oldest first, at most `max_purge`; returns how many."""
         return await self._runner.run(operations.purge_failed(queue, before_ms, max_purge))
 
     async def set_group_limit(self, queue: str, gid: str, limit: int, now_ms_override: int = 0) -> None:

@@ -34,7 +34,7 @@ MEANINGS = {
 
 
 class OmniQError(TaskHarborError):
-    """An operation was refused; nothing was changed. `code` is the contract's word for it."""
+    """An operation was refused; nothing was changed. `code` is the contract's word for it, `where` the operation."""
 
     code: str = ""
 
@@ -44,7 +44,7 @@ class OmniQError(TaskHarborError):
 
 
 class NotActive(OmniQError):
-    """Nobody holds a lease on the job."""
+    """No client holds a lease on the job."""
 
 
 class TokenMismatch(OmniQError):

@@ -13,14 +13,14 @@ from taskharbor.model.safe_repr import shown
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job that was reserved. `payload` is its JSON text, as published; `gid` is empty when it is in no group."""
 
-    status: Literal["JOB"] = "JOB"
-    job_id: str
+    status: Literal["JOB"] = "JOB"  # tells a job from `PAUSED`
+    job_id: str  # its id
     payload: str
-    lock_until_ms: int
-    attempt: int
+    lock_until_ms: int  # when the lease ends, in milliseconds since 1970
+    attempt: int  # which attempt this is, from 1
     gid: str
-    lease_token: str
-    max_attempts: int = 0
+    lease_token: str  # the secret of this lease, for every call about the job
+    max_attempts: int = 0  # the attempt that is the last one
     lease_ms: int = 0
     """How long the lease lasts from the moment it was granted: `lock_until_ms` without the server's clock."""
 
@@ -45,10 +45,14 @@ class Paused:
 
 
 PAUSED: Final = Paused()
+"""What `reserve` returns for a paused queue."""
 
 ReserveResult: TypeAlias = Job | Paused | None
+"""What `reserve` returns: a job, `PAUSED`, or None for an empty queue."""
 AckFailResult: TypeAlias = tuple[Literal["RETRY"], int] | tuple[Literal["FAILED"], None]
+"""What `ack_fail` returns: `("RETRY", due_ms)` or `("FAILED", None)`."""
 Lane: TypeAlias = Literal["wait", "gwait", "delayed", "failed", "completed"]
+"""Where a job without a lease is: "wait", "gwait" (waiting in a group), "delayed", "failed" or "completed"."""
 LANES: tuple[Lane, ...] = ("wait", "gwait", "delayed", "failed", "completed")
 
 
@@ -81,7 +85,7 @@ class JobContext:
 class BatchItem(NamedTuple):
     """What became of one id of a batch: `error` is None, or the code of its refusal."""
 
-    job_id: str
+    job_id: str  # the id
     error: str | None
 
 

@@ -62,8 +62,8 @@ class Access:
     True
     """
 
-    name: str
-    actions: Collection[str] = ()
+    name: str  # the name of the person, for the audit
+    actions: Collection[str] = ()  # what the person may do
     login: str = ""  # where a front end sends a person who may do nothing
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Access:
 
     @classmethod
     def none(cls, name: str = "anonymous", *, login: str = "") -> Access:
-        """Nothing at all."""
+        """Nothing at all, for a person of this `name`. `login`: where to send them to log in."""
         return cls(name=name, login=login)
 
     @classmethod
@@ -82,7 +82,7 @@ class Access:
 
     @classmethod
     def operate(cls, name: str, *, reveal: bool = False) -> Access:
-        """Look, and change what can be changed back."""
+        """Look, and change what can be changed back. `reveal`: payloads and results as well."""
         return cls(name=name, actions=_OPERATE | _revealing(reveal))
 
     @classmethod

@@ -1,7 +1,7 @@
 """What needs an operator, the most urgent first: the list at the top of an overview.
 
 Each point says in one sentence what is wrong, and names where to look. The cost is bounded: the newest NEWEST_DEAD dead
-jobs of the last hour, and one page of waiting types.
+jobs of the last hour, one page of waiting types, one of schedules, and a look for those that are due.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 
 from taskharbor.client.summary import summarise
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FILTERS, offers
+from taskharbor.drivers.features import FILTERS, SCHEDULES, offers
 from taskharbor.model.job import JobInfo, State, WorkerInfo
 from taskharbor.ops.dead_kinds import DeadKind, whole_records
 from taskharbor.ops.doctor import strangers
 from taskharbor.ops.explain import SINCE_EVER
 from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.queue_rows import QueueRows
+from taskharbor.ops.schedule_view import OVERDUE_AFTER
 from taskharbor.ops.text import one_line
 from taskharbor.ops.timefmt import format_duration, relative
 
@@ -27,6 +28,9 @@ RECENT = timedelta(hours=1)
 NEWEST_DEAD = 500
 MAX_KINDS = 4
 MAX_NAMED = 3
+PAGE_SCHEDULES = 100
+MAX_DUE_QUEUES = 1_000
+MAX_UNSERVED = 5  # queues without a worker that get a point of their own
 SILENT_FOR = timedelta(minutes=1)
 
 
@@ -46,7 +50,8 @@ async def read_attention(
     driver: Driver, now: datetime, found: QueueRows, declared: frozenset[str] | None
 ) -> list[AttentionPoint]:
     """What needs an operator now."""
-    points = [*await _dead(driver, now, found), *_queues(found), *_workers(found, await _silent(driver, found))]
+    points = [*await _dead(driver, now, found), *_queues(found), *await _schedules(driver, now, found)]
+    points += _workers(found, await _silent(driver, found))
     if declared is not None:
         points += [
             AttentionPoint("unknown_type", "warning", check.text, page="jobs", about="state=ready")
@@ -88,18 +93,44 @@ async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[Attenti
 
 
 def _queues(found: QueueRows) -> list[AttentionPoint]:
-    points = []
+    points, lags = [], {row.name: row.lag for row in found.rows}
+    paused = {row.name for row in found.rows if row.paused}
     for row in found.rows:
-        waits = "" if row.lag is None else f"; the oldest job waits for {format_duration(row.lag)}"
         if row.paused:
             ready = row.counts.get("ready", 0)
             number = "no jobs are ready" if not ready else f"{ready:,} job{'' if ready == 1 else 's'} ready"
-            text = f"Queue {one_line(row.name)} is paused: {number}{waits}"
+            text = f"Queue {one_line(row.name)} is paused: {number}{_waits(row.lag)}"
             points.append(AttentionPoint("paused", "warning", text, page="queues", about=row.name))
-        elif row.unserved:
-            text = f"No worker serves queue {one_line(row.name)}: {row.counts['ready']:,} ready{waits}"
-            points.append(AttentionPoint("no_worker", "problem", text, page="queues", about=row.name))
+    alone = sorted((name for name in found.unserved if name not in paused), key=lambda name: -found.unserved[name])
+    for name in alone[:MAX_UNSERVED]:
+        text = f"No worker serves queue {one_line(name)}: {found.unserved[name]:,} ready{_waits(lags.get(name))}"
+        points.append(AttentionPoint("no_worker", "problem", text, page="queues", about=name))
+    if len(alone) > MAX_UNSERVED:
+        text = f"No worker serves {len(alone) - MAX_UNSERVED:,} more queues with ready jobs"
+        points.append(AttentionPoint("no_worker", "problem", text, page="queues"))
     return points
+
+
+def _waits(lag: timedelta | None) -> str:
+    return "" if lag is None else f"; the oldest job waits for {format_duration(lag)}"
+
+
+async def _schedules(driver: Driver, now: datetime, found: QueueRows) -> list[AttentionPoint]:
+    """Schedules that are due, and that no worker fires. One in a queue without a job may be missing among many."""
+    if not offers(driver, SCHEDULES):
+        return []
+    able: Any = driver
+    first = await able.schedules(limit=PAGE_SCHEDULES)
+    if not first.items:
+        return []
+    queues = sorted({*found.names[:MAX_DUE_QUEUES], *(row.queue for row in first.items)})
+    late = await able.due_schedules(queues, now - OVERDUE_AFTER, limit=MAX_NAMED + 1)
+    if not late.items:
+        return []
+    names = ", ".join(one_line(row.name) for row in late.items[:MAX_NAMED])
+    more = " and more" if len(late.items) > MAX_NAMED else ""
+    text = f"Overdue: {names}{more}; no worker fires what is scheduled"
+    return [AttentionPoint("overdue", "problem", text, page="schedules")]
 
 
 async def _silent(driver: Driver, found: QueueRows) -> list[WorkerInfo]:

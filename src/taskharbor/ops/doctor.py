@@ -97,14 +97,17 @@ async def strangers(driver: Driver, tasks: frozenset[str] | None, app: str, now:
     return [Check("tasks", "warning", text)]
 
 
-async def schedules(driver: Driver, declared: frozenset[str] | None, app: str, now: datetime) -> list[Check]:
-    """Schedules that no worker fires, or that this program cannot read. `declared`: the schedules of an app."""
+async def schedules(
+    driver: Driver, declared: frozenset[str] | None, app: str, now: datetime, most: int = MAX_SCHEDULES
+) -> list[Check]:
+    """Schedules that no worker fires, or that this program cannot read, of the first `most` by name. `declared`: the
+    schedules of an app."""
     if not offers(driver, SCHEDULES):
         return []
     from taskharbor.client.schedule_info import info_of
     from taskharbor.ops.schedule_view import OVERDUE, UNREADABLE, status_of
 
-    rows, has_more = await _first_schedules(cast(SchedulesDriver, driver))
+    rows, has_more = await _first_schedules(cast(SchedulesDriver, driver), most)
     found = [info_of(row) for row in rows]
     late = [info.name for info in found if status_of(info, now) == OVERDUE]
     unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
@@ -127,15 +130,15 @@ async def schedules(driver: Driver, declared: frozenset[str] | None, app: str, n
     return checks
 
 
-async def _first_schedules(driver: SchedulesDriver) -> tuple[list[StoredSchedule], bool]:
-    """The first rows by name, at most MAX_SCHEDULES, and whether there are more."""
+async def _first_schedules(driver: SchedulesDriver, most: int) -> tuple[list[StoredSchedule], bool]:
+    """The first rows by name, and whether there are more."""
     rows, cursor = list[StoredSchedule](), None
     while True:
         page = await driver.schedules(cursor=cursor, limit=PAGE_SCHEDULES)
         rows += page.items
         cursor = page.cursor
-        if cursor is None or len(rows) > MAX_SCHEDULES:
-            return rows[:MAX_SCHEDULES], len(rows) > MAX_SCHEDULES
+        if cursor is None or len(rows) > most:
+            return rows[:most], len(rows) > most
 
 
 def _named(names: Sequence[str]) -> str:
@@ -143,9 +146,9 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(map(one_line, names[:MAX_NAMED])) + more
 
 
-async def life(driver: Driver, now: datetime) -> list[Check]:
-    """Queues and workers that need attention."""
-    return _life(await read_overview(driver, now), bool(await driver.workers(SINCE_EVER)))
+async def life(driver: Driver, now: datetime, most: int | None = None) -> list[Check]:
+    """Queues and workers that need attention. `most`: of the first queues by name alone."""
+    return _life(await read_overview(driver, now, most), bool(await driver.workers(SINCE_EVER)))
 
 
 def _life(found: Overview, is_known: bool) -> list[Check]:
@@ -155,19 +158,20 @@ def _life(found: Overview, is_known: bool) -> list[Check]:
     paused = [one_line(row["queue"]) for row in found.queues if row["paused"]]
     idle = [one_line(row["queue"]) for row in found.queues if row["jobs"]["ready"] and not row["workers"]]
     number = len(found.workers)
+    first = "of the first " if found.more else ""
     if number:
         checks.append(Check("workers", "ok", f"{number} sent a heartbeat in the last minute"))
     else:
         when = "no heartbeat in the last minute" if is_known else "no worker ever used this store"
         checks.append(Check("workers", "warning", f"{when}; start one: taskharbor worker run"))
     if idle and number:
-        checks.append(Check("queues", "warning", f"no worker serves {', '.join(idle)}, where jobs are ready"))
+        checks.append(Check("queues", "warning", f"no worker serves {_named(idle)}, where jobs are ready"))
     if paused:
-        checks.append(Check("queues", "warning", f"paused: {', '.join(paused)}"))
+        checks.append(Check("queues", "warning", f"paused: {_named(paused)}"))
     if dead:
         checks.append(
             Check("queues", "warning", f"{dead} dead job{'s' if dead != 1 else ''}; list them: taskharbor dlq list")
         )
     if not (idle and number) and not paused and not dead:
-        checks.append(Check("queues", "ok", f"{len(found.queues)}, none paused, no dead jobs"))
+        checks.append(Check("queues", "ok", f"{first}{len(found.queues)}, none paused, no dead jobs"))
     return checks

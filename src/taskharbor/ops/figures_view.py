@@ -1,13 +1,15 @@
 """What happened lately, as the points of a chart: executions, failures, run times and waiting times.
 
-The store has a row for each minute and queue. Reading is bounded by the span and the number of queues; what is shown is
-bounded to MAX_POINTS whatever the span.
+The store has a row for each minute and queue. Of more queues than MAX_ROWS allows for a span, the busiest are read, one
+by one, and the series says how many; what is shown is bounded to MAX_POINTS whatever the span.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FIGURES, offers
@@ -18,6 +20,8 @@ SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "72h": timedelta(
 DEFAULT_SPAN = "1h"
 STEPS = {"1h": timedelta(minutes=1), "24h": timedelta(minutes=15), "72h": timedelta(hours=1)}
 MAX_POINTS = 100
+MAX_ROWS = 60_000  # read for one series
+MAX_READ_QUEUES = 50  # one by one
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class FigureSeries:
     step: timedelta
     points: tuple[FigurePoint, ...]
     total: FigurePoint
+    queues: int | None = None  # of how many queues; None: of all
 
     @property
     def executions(self) -> int:
@@ -60,17 +65,26 @@ class FigureSeries:
 
 
 async def read_figures(
-    driver: Driver, now: datetime, span: str = DEFAULT_SPAN, queue: str | None = None
+    driver: Driver, now: datetime, span: str = DEFAULT_SPAN, queue: str | None = None, among: Sequence[str] = ()
 ) -> FigureSeries | None:
-    """The figures of a span that ends now; None for a store that keeps none. ValueError for an unknown span."""
+    """The figures of a span that ends now; None for a store that keeps none. ValueError for an unknown span.
+
+    `queue`: of this one alone. `among`: all queues, the busiest first; if they have too many rows, some are read.
+    """
     if span not in SPANS:
         raise ValueError(f"span: expected one of {', '.join(SPANS)}, got {span!r}")
     if not offers(driver, FIGURES):
         return None
+    able: Any = driver
     step = STEPS[span]
     since = _floor(now, step) - SPANS[span]
-    rows = await driver.figures(since, _floor(now, step) + step, queue)  # type: ignore[attr-defined]  # it offers them
-    return series_of(rows, span, since)
+    until = _floor(now, step) + step
+    most = MAX_ROWS // ((until - since) // timedelta(minutes=1))
+    if queue is not None or len(among) <= most:
+        return series_of(await able.figures(since, until, queue), span, since)
+    some = among[: min(most, MAX_READ_QUEUES)]
+    rows = [row for name in some for row in await able.figures(since, until, name)]
+    return replace(series_of(rows, span, since), queues=len(some))
 
 
 def series_of(rows: list[Figures], span: str, since: datetime) -> FigureSeries:

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import read_counts
+from taskharbor.ops.counting import cap_for, read_counts
 
 MAX_COUNTED = 100_000  # jobs of a queue in one state: a store may hold millions
 
@@ -20,21 +20,26 @@ class Overview:
     at: datetime
     queues: list[dict[str, Any]]
     workers: list[dict[str, Any]]
+    more: int = 0  # queues that are not among them
 
 
-async def read_overview(driver: Driver, now: datetime) -> Overview:
-    """Read the overview from the store."""
-    counts = await read_counts(driver, now, MAX_COUNTED)
+async def read_overview(driver: Driver, now: datetime, most: int | None = None) -> Overview:
+    """Read the overview from the store. `most`: only the first queues by name, counted less far; a page must not cost
+    more with more of them."""
+    known = await driver.queues()
+    cap = MAX_COUNTED if most is None else cap_for(len(known))
+    counts = await read_counts(driver, now, cap)
     workers = await driver.workers(now)
-    names = sorted({*await driver.queues(), *counts})
+    every = sorted({*known, *counts})
+    names = every[:most]
     queues = [
         {
             "queue": name,
             "paused": await driver.is_paused(name),
             "workers": sum(name in worker.queues for worker in workers),
             "jobs": json_output.states(counts.get(name, {})),
-            "capped": any(number >= MAX_COUNTED for number in counts.get(name, {}).values()),
+            "capped": any(number >= cap for number in counts.get(name, {}).values()),
         }
         for name in names
     ]
-    return Overview(now, queues, [json_output.worker(info) for info in workers])
+    return Overview(now, queues, [json_output.worker(info) for info in workers], len(every) - len(names))

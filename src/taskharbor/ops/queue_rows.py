@@ -1,13 +1,13 @@
 """Queues as an operator reads them: counts, how long the oldest ready job waits, who serves it, how fast it goes.
 
-Three calls for all queues, and at most two more for each: so the cost grows with the number of queues, and not with the
-number of jobs.
+Four calls for all queues, and at most two more for each that gets a row. So the cost grows with the rows of a page, and
+neither with the number of queues nor with that of jobs; beside many queues, each is counted less far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import Driver
@@ -15,13 +15,13 @@ from taskharbor.drivers.features import FIGURES, offers
 from taskharbor.model.histogram import merged
 from taskharbor.model.job import JobRecord, State, WorkerInfo
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import read_counts
+from taskharbor.ops.counting import cap_for, read_counts
 from taskharbor.ops.ids import without_payloads
 
-CAP_JOBS = 10_000  # counted of a queue in one state
-MAX_QUEUES = 200
+PAGE_QUEUES = 100
 SAMPLE_JOBS = 10  # ready jobs with the lowest ids, among which the oldest is taken
 RATE_SPAN = timedelta(minutes=5)
+_BUSY = (State.READY, State.INFLIGHT, State.DLQ)
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class QueueStanding:
     running: int = 0
     done: int = 0  # in RATE_SPAN
     failed: int = 0
+    cap: int = cap_for(1)  # a count that reaches it means "or more"
 
     @property
     def per_minute(self) -> float:
@@ -60,19 +61,24 @@ class QueueStanding:
             "paused": self.paused,
             "workers": self.workers,
             "jobs": json_output.states(dict(self.counts)),
-            "capped": any(number >= CAP_JOBS for number in self.counts.values()),
+            "capped": any(number >= self.cap for number in self.counts.values()),
         }
 
 
 @dataclass(frozen=True)
 class QueueRows:
-    """All queues and workers at one moment. `more`: queues that are not among the rows."""
+    """Some queues, all workers, and the totals of all queues at one moment. `names`: of all queues, the
+    busiest first; `cursor`: the last name of these rows, if others follow; `unserved`: queues with ready jobs that no
+    worker takes, and how many of them are ready."""
 
     at: datetime
     rows: tuple[QueueStanding, ...]
     workers: tuple[WorkerInfo, ...]
-    more: int = 0
+    names: tuple[str, ...] = ()
+    cursor: str | None = None
     totals: Mapping[str, int] = field(default_factory=dict)
+    capped_states: frozenset[str] = frozenset()
+    unserved: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag(self) -> timedelta | None:
@@ -81,20 +87,70 @@ class QueueRows:
 
     def capped(self, state: str) -> bool:
         """Whether the total of a state is a lower bound."""
-        return any(row.counts.get(state, 0) >= CAP_JOBS for row in self.rows)
+        return state in self.capped_states
 
 
-async def read_queue_rows(driver: Driver, now: datetime, only: str | None = None) -> QueueRows:
-    """All queues, or one of them; one that holds no job and is not paused has a row of zeros."""
-    counts = await read_counts(driver, now, CAP_JOBS)
+@dataclass(frozen=True)
+class _AllQueues:
+    """What few calls say of all queues."""
+
+    names: Sequence[str]
+    counts: Mapping[str, Mapping[str, int]]
+    cap: int
+    workers: tuple[WorkerInfo, ...]
+
+    @property
+    def served(self) -> set[str]:
+        return {queue for worker in self.workers for queue in worker.queues}
+
+
+async def read_queue_rows(
+    driver: Driver, now: datetime, only: str | None = None, *, after: str = "", limit: int = PAGE_QUEUES
+) -> QueueRows:
+    """A page of queues by name, behind the name `after`; or one of them: one that holds no job and is not paused has a
+    row of zeros."""
+    seen = await _all_queues(driver, now)
+    if only is not None:
+        seen = replace(seen, names=[only])
+    page = [name for name in seen.names if name > after or only is not None]
+    cursor = page[limit - 1] if len(page) > limit else None
+    return await _rows(driver, now, seen, page[:limit], cursor)
+
+
+async def read_busiest_rows(driver: Driver, now: datetime, limit: int) -> QueueRows:
+    """The queues with the most jobs that wait, run or died, by name; all of them if there are at most `limit`."""
+    seen = await _all_queues(driver, now)
+    return await _rows(driver, now, seen, sorted(_busiest(seen.names, seen.counts)[:limit]), None)
+
+
+def _busiest(names: Sequence[str], counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    return sorted(names, key=lambda name: -sum(counts.get(name, {}).get(state, 0) for state in _BUSY))
+
+
+async def _all_queues(driver: Driver, now: datetime) -> _AllQueues:
+    known = await driver.queues()
+    cap = cap_for(len(known))
+    counts = await read_counts(driver, now, cap)
     workers = tuple(await driver.workers(now))
     served = {queue for worker in workers for queue in worker.queues}
-    names = sorted({*await driver.queues(), *counts, *served}) if only is None else [only]
+    return _AllQueues(sorted({*known, *counts, *served}), counts, cap, workers)
+
+
+async def _rows(driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence[str], cursor: str | None) -> QueueRows:
     recent = await _recent(driver, now)
-    rows = [await _row(driver, now, name, counts.get(name, {}), workers, recent) for name in names[:MAX_QUEUES]]
-    shown = counts if only is None else {only: counts.get(only, {})}
-    totals = {state: sum(states.get(state, 0) for states in shown.values()) for state in json_output.STATES}
-    return QueueRows(now, tuple(rows), workers, max(0, len(names) - MAX_QUEUES), totals)
+    counted = {name: seen.counts.get(name, {}) for name in seen.names}
+    rows = [await _row(driver, now, name, counted[name], seen, recent) for name in shown]
+    served = seen.served
+    return QueueRows(
+        now,
+        tuple(rows),
+        seen.workers,
+        tuple(_busiest(seen.names, counted)),
+        cursor,
+        {state: sum(states.get(state, 0) for states in counted.values()) for state in json_output.STATES},
+        frozenset(state for states in counted.values() for state, number in states.items() if number >= seen.cap),
+        {name: states["ready"] for name, states in counted.items() if states.get("ready") and name not in served},
+    )
 
 
 async def _recent(driver: Driver, now: datetime) -> dict[str, Mapping[str, int]]:
@@ -112,11 +168,11 @@ async def _row(
     now: datetime,
     name: str,
     counts: Mapping[str, int],
-    workers: Sequence[WorkerInfo],
+    seen: _AllQueues,
     recent: Mapping[str, Mapping[str, int]],
 ) -> QueueStanding:
     lag = await _lag(driver, now, name) if counts.get(State.READY) else None
-    serving = [worker for worker in workers if name in worker.queues]
+    serving = [worker for worker in seen.workers if name in worker.queues]
     figures = recent.get(name, {})
     return QueueStanding(
         name,
@@ -128,6 +184,7 @@ async def _row(
         sum(worker.running for worker in serving),
         figures.get("done", 0),
         figures.get("failed", 0),
+        seen.cap,
     )
 
 

@@ -7,11 +7,13 @@ have been removed: nothing fires it any more, and it stays in the store until an
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskharbor.client.schedule_info import ScheduleInfo
 from taskharbor.ops.timefmt import format_duration, relative
+from taskharbor.policy.cron import parse_cron
+from taskharbor.policy.wall_clock import zone_of
 
 OVERDUE_AFTER = timedelta(minutes=1)
 """A due schedule that no worker has fired for this long needs a look."""
@@ -43,6 +45,20 @@ def rule_of(info: ScheduleInfo) -> str:
     return f"{info.cron} {info.tz}" if info.cron else ""
 
 
+def words_of(info: ScheduleInfo) -> str:
+    """A cron expression in words; empty for an interval, which needs none, and for one that cannot be read.
+
+    >>> words_of(ScheduleInfo(name="a", queue="q", cron="30 2 * * *"))
+    'At 02:30 every day'
+    """
+    if not info.cron:
+        return ""
+    try:
+        return parse_cron(info.cron).in_words
+    except ValueError:
+        return ""
+
+
 def next_of(info: ScheduleInfo, now: datetime) -> str:
     """Its next slot in relation to now, or why there is none."""
     status = status_of(info, now)
@@ -69,6 +85,19 @@ def note_of(info: ScheduleInfo, now: datetime, declared: Collection[str] | None 
         if number:
             notes.append(f"{number} {what}")
     return "; ".join(notes)
+
+
+def local_of(slot: datetime, tz: str) -> str:
+    """A slot as the clocks of its zone show it; in UTC if this machine does not know the zone.
+
+    >>> local_of(datetime(2030, 1, 31, 1, 30, tzinfo=UTC), "Europe/Zurich")
+    'Thu 31 Jan 2030, 02:30:00 CET'
+    """
+    try:
+        zone = zone_of(tz)
+    except ValueError:
+        zone = UTC
+    return f"{slot.astimezone(zone):%a %d %b %Y, %H:%M:%S %Z}"
 
 
 def facts_of(

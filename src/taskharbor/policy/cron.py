@@ -62,6 +62,15 @@ class CronExpression:
         """Whether the hour field names all 24 hours."""
         return self._hours == _ALL_HOURS
 
+    @property
+    def in_words(self) -> str:
+        """The expression as a sentence.
+
+        >>> parse_cron("30 2 * * MON-FRI").in_words
+        'At 02:30 on Monday through Friday'
+        """
+        return str(self._cronsim.explain())
+
     def next_after(self, wall: datetime) -> datetime | None:
         """The first matching wall time behind this one; None if there is none in 50 years or before the year 10000.
 

@@ -16,6 +16,7 @@ import msgspec
 from taskharbor.model.times import LONGEST, Duration, duration, seconds
 
 RetryPolicy: TypeAlias = Callable[[int, BaseException], Duration | None]
+"""A function of the number of failures and the last one. It returns the delay; None: the job is dead."""
 
 
 def check_policy(value: object, what: str) -> None:
@@ -33,10 +34,10 @@ class Exponential(msgspec.Struct, frozen=True, tag=True):
     [1.0, 2.0, 4.0, 3600.0]
     """
 
-    base: Duration = 1
-    factor: float = 2
-    maximum: Duration = 3600
-    jitter: float = 0.1
+    base: Duration = 1  # the delay after the first failure
+    factor: float = 2  # how much longer each delay is than the one before
+    maximum: Duration = 3600  # the longest delay, before jitter
+    jitter: float = 0.1  # the share of the delay that is added at most, at random: it never shortens one
 
     def __post_init__(self) -> None:
         duration(self.base, "Exponential base")
@@ -62,7 +63,7 @@ class Fixed(msgspec.Struct, frozen=True, tag=True):
     30
     """
 
-    delay: Duration
+    delay: Duration  # the delay after every failure
 
     def __post_init__(self) -> None:
         duration(self.delay, "Fixed delay")
@@ -78,7 +79,7 @@ class Linear(msgspec.Struct, frozen=True, tag=True):
     [10.0, 20.0, 25.0]
     """
 
-    step: Duration
+    step: Duration  # by how much each delay is longer than the one before
     maximum: Duration = 3600
 
     def __post_init__(self) -> None:

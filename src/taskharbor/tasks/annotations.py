@@ -66,12 +66,23 @@ def hint_of(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
         return UNRESOLVED
 
 
+def unaliased(annotation: Any) -> Any:
+    """What an alias of the `type` statement stands for; anything else as it is. Known by name: Python 3.11 has none."""
+    while type(annotation).__name__ == "TypeAliasType":
+        try:
+            annotation = annotation.__value__
+        except NameError:  # it names something that is not defined yet
+            return UNRESOLVED
+    return annotation
+
+
 def _namespace(target: Any) -> dict[str, Any]:
     return getattr(inspect.unwrap(target), "__globals__", {})
 
 
 def is_context(annotation: Any) -> bool:
     """Whether a parameter with this annotation receives the context of the job."""
+    annotation = unaliased(annotation)
     origin = get_origin(annotation)
     if origin is Annotated:
         return is_context(get_args(annotation)[0])

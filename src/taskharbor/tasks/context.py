@@ -25,8 +25,9 @@ _making = threading.Lock()
 
 
 class CancelSignal:
-    """Set when a handler should stop. Call `ctx.cancelled.check()` between the steps of long work: it raises the right
-    exception for the reason, so that at a shutdown the job is given back and runs again from its beginning.
+    """The signal `ctx.cancelled`: set when a handler should stop. Call `ctx.cancelled.check()` between the steps of
+    long work: it raises the right exception for the reason, so that at a shutdown the job is given back and runs again
+    from its beginning.
 
     A handler that only tests it (`if ctx.cancelled`, `ctx.cancelled.wait(5)`, `await ctx.cancelled.hit()`) and then
     returns has ended: at a shutdown its job is recorded as done, with whatever it returned.
@@ -171,13 +172,26 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 class JobContext(msgspec.Struct, eq=False, weakref=True):
     """The job a handler runs, its deadline, and what the handler may do about it.
 
-    `job` is the record as it was reserved. `fence` grows with every delivery of the job: pass it to stores that can
-    refuse an older writer.
+    A parameter that is annotated with it receives it. `fence` grows with every delivery of the job: pass it to stores
+    that can refuse an older writer.
+
+    >>> from taskharbor import Harbor
+    >>> with Harbor("memory://") as harbor:
+    ...     @harbor.task(name="pages")
+    ...     def pages(ctx: JobContext, n: int) -> str:
+    ...         for page in range(n):
+    ...             ctx.cancelled.check()
+    ...             ctx.progress(page + 1, n, "pages")
+    ...         return f"delivery {ctx.fence}"
+    ...     job = pages.enqueue(3)
+    ...     harbor.worker().run(until_empty=True)
+    ...     print(job.result())
+    delivery 1
     """
 
-    job: JobRecord
-    worker: str = ""
-    deadline: datetime | None = None
+    job: JobRecord  # the record as it was reserved
+    worker: str = ""  # the id of the worker that runs it
+    deadline: datetime | None = None  # when its timeout is over; None without one
     _progress: Callable[[JobRecord, float, float | None, str], None] | None = None
     _transaction: Callable[[], Any] | None = None
     _cancelled: CancelSignal | None = None  # made at the first use: most handlers never use it
@@ -220,6 +234,8 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report how far this job is: to observers at once, to the store within about two seconds.
+
+        `total`: of how many, if that is known. `note`: a few words, which are shown beside the numbers.
 
         It costs no call of its own, however often it is called: a heartbeat takes the newest along. What is not a
         finite number, or not text, is left out of the store.

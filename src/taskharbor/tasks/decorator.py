@@ -15,7 +15,7 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.on_dead import DeathWatch, check_death_handler
-from taskharbor.tasks.options import CallOptions, declared, flag
+from taskharbor.tasks.options import CallOptions, declared, flag, lists_options
 from taskharbor.tasks.prepare import prepare
 from taskharbor.tasks.task import Task, TaskClient, default_name
 
@@ -92,8 +92,20 @@ class TaskRegistry:
     def task(self, function: Callable[P, R], /) -> FunctionTask[P, R]: ...
     @overload
     def task(self, **options: Unpack[CallOptions]) -> Decorator: ...
+    @lists_options
     def task(self, *function: Callable[..., Any], **options: Any) -> Any:
-        """Declare a task: `@harbor.task`, or `@harbor.task(queue="mail", …)` with options."""
+        """Declare a task: `@harbor.task`, or `@harbor.task(queue="mail", …)` with options.
+
+        A plain function runs in a thread of the worker, a coroutine function on its event loop. A parameter annotated
+        with `JobContext` receives the job that runs. Every option can be changed for a call, with `.options(…)`.
+
+        >>> from taskharbor import Exponential, Harbor
+        >>> harbor = Harbor("memory://")
+        >>> @harbor.task(name="fetch", queue="net", max_attempts=3, retry=Exponential(base=10), timeout=60)
+        ... async def fetch(url: str) -> int: ...
+        >>> fetch
+        Task('fetch')
+        """
         if not function:
             return lambda function: self._declare(function, options)
         given: Any = function[0]
@@ -109,10 +121,11 @@ class TaskRegistry:
     def on_dead(self, pattern: str = "*", **options: Unpack[CallOptions]) -> Decorator:
         """Declare a task that runs when a job dies: `@harbor.on_dead("mail.*")`.
 
-        Its one parameter, annotated with `JobInfo`, receives the dead job: its record with reason and error, and with
-        its payload if that has at most 32 KiB. `pattern` is compared with the type of the job, as a shell compares
-        file names. The options are those of `task`. The job of the task is stored together with the death, by the
-        worker at which it happens; a job that dies in such a task starts none.
+        `pattern` is compared with the type of the job that died, as a shell compares file names; without one the task
+        runs for every job. The options are those of `task`. Its one parameter, annotated with `JobInfo`, receives the
+        dead job: its record with reason and error, and with its payload if that has at most 32 KiB. The job of the
+        task is stored together with the death, by the worker at which it happens; a job that dies in such a task starts
+        none.
         """
         if not isinstance(pattern, str):
             raise TypeError(

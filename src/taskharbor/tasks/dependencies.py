@@ -13,12 +13,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, TypeAlias, get_origin
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, Union, get_origin
 
 import msgspec
 
 from taskharbor.model.naming import callable_name
-from taskharbor.tasks.annotations import UNRESOLVED, hint_of, hints_now, is_context
+from taskharbor.tasks.annotations import UNRESOLVED, hint_of, hints_now, is_context, unaliased
 from taskharbor.tasks.injected import DependsMarker, GivenMarker, Marker, marker_of
 from taskharbor.tasks.web_shapes import part_of_a_request, request_parameter
 
@@ -108,7 +109,14 @@ def _may_have_injected(function: Callable[..., Any]) -> bool:
         if type(default) not in _PLAIN_DEFAULTS:
             return True
     annotations: dict[str, Any] = function.__annotations__
-    return any(isinstance(each, str) or get_origin(each) is Annotated for each in annotations.values())
+    return any(_may_hold_marker(each) for each in annotations.values())
+
+
+def _may_hold_marker(annotation: Any) -> bool:
+    """Whether an annotation is text, an alias, `Annotated[…]` or `Annotated[…] | None`."""
+    if isinstance(annotation, str) or get_origin(annotation) in (Annotated, Union, UnionType):
+        return True
+    return unaliased(annotation) is not annotation
 
 
 def compile_injection(

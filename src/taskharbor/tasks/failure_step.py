@@ -32,10 +32,10 @@ MAX_STEPS_BYTES = 8 * 1024
 class FlowFailure(msgspec.Struct, frozen=True):
     """The reason why a flow failed: the argument for the open parameter of an `on_failure` step."""
 
-    flow_id: str
-    job_id: str
-    job_type: str
-    reason: str
+    flow_id: str  # the flow that failed
+    job_id: str  # the job that died
+    job_type: str  # its type
+    reason: str  # why it died
 
     def __repr__(self) -> str:
         return shown(self, "flow_id", "job_id", "job_type")

@@ -14,7 +14,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from taskharbor.model.codec import type_name
-from taskharbor.model.naming import class_name
+from taskharbor.model.naming import class_name, lineage
+from taskharbor.tasks.annotations import unaliased
 
 Getter = Callable[[Any], Any]
 _MAX_FIELDS_SHOWN = 20
@@ -75,6 +76,8 @@ def _is_same(declared: Any, wanted: Any) -> bool:
 
 
 def _fits(declared: Any, value: Any, wanted: Any) -> bool:
+    if _is_other(declared, wanted) or _is_other(type(value), wanted):
+        return False
     if isinstance(declared, type) and isinstance(wanted, type):
         try:
             if issubclass(declared, wanted):
@@ -82,6 +85,23 @@ def _fits(declared: Any, value: Any, wanted: Any) -> bool:
         except TypeError:  # a protocol that cannot be checked at run time
             return False
     return _is_instance(value, wanted)
+
+
+def _is_other(kind: Any, wanted: Any) -> bool:
+    """Whether a type is another of the same generic: `Repository[User]`, or a class of it, for `Repository[Order]`.
+    An instance does not show it."""
+    origin = get_origin(wanted)
+    if not isinstance(origin, type) or origin is UnionType:
+        return False
+    known = get_origin(kind) or kind
+    classes = lineage(known) if isinstance(known, type) else ()
+    bases = [base for each in classes for base in vars(each).get("__orig_bases__", ())]
+    return any(
+        isinstance(has, type) and isinstance(wants, type) and has is not wants
+        for alias in (kind, *bases)
+        if get_origin(alias) is origin
+        for has, wants in zip(get_args(alias), get_args(wanted), strict=False)
+    )
 
 
 def _is_instance(value: Any, wanted: Any) -> bool:
@@ -95,7 +115,8 @@ def _is_instance(value: Any, wanted: Any) -> bool:
 
 
 def _plain(annotation: Any) -> Any:
-    """An annotation without `Annotated` and `| None`."""
+    """An annotation without `Annotated`, `| None` and aliases."""
+    annotation = unaliased(annotation)
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):

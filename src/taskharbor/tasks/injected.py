@@ -14,6 +14,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, TypeVar, Union, get_args, get_origin, overload
 
 from taskharbor.model.naming import callable_name, class_name
+from taskharbor.tasks.annotations import unaliased
 from taskharbor.tasks.web_shapes import is_depends, is_security
 
 if TYPE_CHECKING:
@@ -105,10 +106,11 @@ def Given() -> Any:
 
 def marker_of(default: object, annotation: Any) -> Marker | None:
     """The marker of a parameter: its default, or part of its `Annotated[…]`; None if it is not injected."""
+    annotation = unaliased(annotation)
     found, kind = _marker(default), annotation
     # `Annotated[Session, Depends(session)] | None = None`: type checkers want a default
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    for part in parts:
+    for part in map(unaliased, parts):
         if get_origin(part) is Annotated:
             kind, *others = get_args(part)
             for each in others:

@@ -75,7 +75,7 @@ OF_OPTIONS = {
     "countdown": "use delay=",
     "default_retry_delay": "use retry=Fixed(seconds)",
     "eta": "use run_at=",
-    "expires": "jobs do not expire",
+    "expires": "jobs do not expire; a handler can compare ctx.job.created_at and raise Cancel",
     "ignore_result": "not needed: a handler that returns nothing stores nothing",
     "job_timeout": "use timeout=",
     "lock": "use group= with group_limit=1",
@@ -97,12 +97,14 @@ _HANDLE, _RUN = "harbor.job(id) is the handle of a job", "harbor.worker().run() 
 _DECLARE, _BY_TASK = "@harbor.task declares a task", "a task stores its own jobs: task.enqueue(…)"
 _BY_NAME = "harbor.client.enqueue(JobRequest(type=…, payload=…)) stores a job by the name of its task"
 _LIST = "harbor.jobs(state=…, queue=…, …) lists jobs"
-_PERIODIC = "there are no periodic jobs"
+_PERIODIC = "harbor.schedule(name, task.s(…), cron=… or every=…) declares a schedule"
 OF_HARBORS = {
     "AsyncResult": _HANDLE,
     "actor": _DECLARE,
+    "add_periodic_task": _PERIODIC,
     "autodiscover_tasks": "`taskharbor worker run --import MODULE` imports what declares tasks",
     "broker": "harbor.driver is the store",
+    "conf": "`taskharbor from celery --app …` says what becomes of each setting",
     "cron": _PERIODIC,
     "enqueue": f"{_BY_TASK}; {_BY_NAME}",
     "enqueue_at": "task.options(run_at=…).enqueue(…) stores a job for later",
@@ -120,11 +122,15 @@ OF_HARBORS = {
     "run_worker": _RUN,
     "send": _BY_TASK,
     "send_task": _BY_NAME,
+    "shared_task": _DECLARE,
     "stats": "harbor.counts() and harbor.queues() say how many jobs there are",
     "work": _RUN,
 }
 _NOT_YET = "a step is a part of a workflow; {0}.enqueue(…) stores a job, and chain({0}.s(…)).enqueue() a workflow"
 OF_STEPS = dict.fromkeys(("aenqueue", "apply_async", "delay", "enqueue", "send"), _NOT_YET)
+JOINED = "steps are not joined by |; write chain(a.s(…), b.s(…)), from taskharbor.flow"
+_STORES_FLOW = "{0}.enqueue() stores the workflow; delay=, queue= and other options belong to its steps"
+OF_FLOWS = dict.fromkeys(("apply_async", "delay", "send", "run"), _STORES_FLOW)
 
 
 def missing(what: str, name: str, hints: dict[str, str], called: str) -> AttributeError:

@@ -5,9 +5,10 @@ The check is the one that a store makes, so that a wrong option fails in its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from inspect import cleandoc
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
@@ -27,7 +28,30 @@ _OF_THE_HANDLER = frozenset({"process", "retry", "unrecoverable"})
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of a declaration and of a call."""
+    """The options of `@harbor.task(…)`, and of `.options(…)` for a call. Durations are seconds or a timedelta.
+
+    Options:
+        name: The job type, by which a worker finds the function. Default: the module and name of the function.
+        queue: The queue that its jobs go to. Default: the harbor's `default_queue`, which is "default".
+        max_attempts: The number of failures after which a job is dead. Default: 5.
+        retry: When a failed job runs again: `Exponential()`, `Linear(…)`, `Fixed(…)`, or a function
+            `(attempts, error) -> seconds`, where None means that the job is dead. A function of your own can only be
+            declared with the task. Default: the worker's, which is `Exponential()`.
+        unrecoverable: Exception types after which a job is dead at once, without further attempts.
+        timeout: How long one execution may take; then it fails with TimeoutError. Default: no limit.
+        process: True: run it in a child process, for code that needs a whole core or may crash. The function must be
+            importable by its module and name. Default: False.
+        priority: Higher first, among the jobs of a queue that have no group. Default: 0.
+        delay: Do not start before this much time has passed.
+        run_at: Do not start before this moment: a datetime with a time zone. Give `delay` or `run_at`, not both.
+        idempotency_key: If the queue knows a job with this key, nothing is stored, and the handle is that job's.
+        group: Jobs of a queue with the same group start in order, at most `group_limit` of them at once.
+        group_limit: How many jobs of the group may run at once. Default: 1. The first job that gives one decides.
+        metadata: Text by name, stored with the job for your own use. It is added to what the task declares.
+        connection: Your own database connection: the job is stored in its transaction, and exists once you commit.
+            Only on `sqlite://` and `postgresql://`.
+        call_timeout: How long the call that stores the job may take. Default: the harbor's, which is 10 seconds.
+    """
 
     name: str
     retry: RetryPolicy
@@ -48,6 +72,21 @@ class CallOptions(TypedDict, total=False):
 
 
 KNOWN = tuple(sorted(CallOptions.__annotations__))
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lists_options(function: F) -> F:
+    """Add the list of options to the docstring of a function that takes them, so that `help` shows it."""
+    return with_list(function, CallOptions.__doc__)
+
+
+def with_list(function: F, explained: str | None) -> F:
+    """Add the list of options in one docstring to that of a function."""
+    if function.__doc__ and explained:  # both are None under `python -OO`
+        listed = cleandoc(explained).partition("\nOptions:\n")[2]
+        function.__doc__ = f"{cleandoc(function.__doc__)}\n\nOptions:\n{listed}"
+    return function
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

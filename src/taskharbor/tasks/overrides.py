@@ -6,6 +6,7 @@ handler whose dependencies are replaced is compiled again, once for each set of 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,9 @@ class Overrides:
         self.pairs: tuple[Pair, ...] = ()
         self._by_key: dict[Any, Callable[..., Any]] = {}
         self._compiled: dict[Handler, Injection | None] = {}
-        self._set(tuple(pairs))
+        self._blocks: list[list[Pair]] = []
+        self._lock = threading.Lock()
+        self._change(lambda: self._blocks.append(list(pairs)))
 
     def __bool__(self) -> bool:
         return bool(self.pairs)
@@ -50,18 +53,23 @@ class Overrides:
     @contextmanager
     def replaced(self, replacements: Mapping[Any, Any], known: Sequence[Callable[..., Any]]) -> Iterator[None]:
         """Replace functions for the length of a block. `known`: those that something depends on."""
-        pairs = _checked(replacements, known)
-        before = self.pairs
-        self._set((*before, *pairs))
+        block = _checked(replacements, known)
+        self._change(lambda: self._blocks.append(block))
         try:
             yield
         finally:
-            self._set(before)
+            self._change(lambda: self._remove(block))
 
-    def _set(self, pairs: tuple[Pair, ...]) -> None:
-        self.pairs = pairs
-        self._by_key = {key_of(function): replacement for function, replacement in pairs}
-        self._compiled = {}
+    def _change(self, change: Callable[[], None]) -> None:
+        with self._lock:
+            change()
+            self.pairs = tuple(pair for block in self._blocks for pair in block)
+            self._by_key = {key_of(function): replacement for function, replacement in self.pairs}
+            self._compiled = {}
+
+    def _remove(self, block: list[Pair]) -> None:
+        """End one block: not always the last, where several tests run at once."""
+        self._blocks = [each for each in self._blocks if each is not block]
 
 
 def _checked(replacements: Mapping[Any, Any], known: Sequence[Callable[..., Any]]) -> list[Pair]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, check_importable
-from taskharbor.tasks.migration_hints import OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
-from taskharbor.tasks.options import CallOptions, Options, change
+from taskharbor.tasks.migration_hints import JOINED, OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
+from taskharbor.tasks.options import CallOptions, Options, change, lists_options
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.signature import Signature
 
@@ -43,7 +43,20 @@ class TaskClient(Protocol):
 
 
 class Task(Generic[P, R]):
-    """A declared task. Made by `@harbor.task`."""
+    """A declared task. Made by `@harbor.task`.
+
+    Calling it calls the function, here and now. `enqueue` stores a job that calls it later, in a worker.
+
+    >>> from taskharbor import Harbor
+    >>> with Harbor("memory://") as harbor:
+    ...     @harbor.task(name="double")
+    ...     def double(n: int) -> int:
+    ...         return 2 * n
+    ...     job = double.options(delay=0, priority=5).enqueue(21)
+    ...     harbor.worker().run(until_empty=True)
+    ...     print(double(4), job.result())
+    8 42
+    """
 
     __wrapped__: Callable[..., Any]
 
@@ -86,8 +99,12 @@ class Task(Generic[P, R]):
             raise missing("a task", name, OF_TASKS, _short(self) if "function" in self.__dict__ else "task")
 
     @own_method
+    @lists_options
     def options(self, **options: Unpack[CallOptions]) -> Task[P, R]:
-        """The same task with other options, for one call or many. Unknown options are a TypeError."""
+        """The same task with other options, for one call or many: `send.options(delay=60).enqueue(…)`.
+
+        The task itself stays as it was declared. An unknown option is a TypeError that names the known ones.
+        """
         changed = change(self._options, options, self.name, process=self.handler.process)
         if options.get("process"):
             check_importable(self.function, self.name)
@@ -97,17 +114,24 @@ class Task(Generic[P, R]):
 
     @own_method
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
-        """A step: this task with these arguments, to be enqueued with others. Arguments may still be missing."""
+        """A step: this task with these arguments, to be enqueued with others, or given to `chain`, `group` and `chord`.
+
+        One argument may be missing: in a workflow that parameter receives the result of the step before.
+        """
         return Step(self, self.handler.signature.bind(args, kwargs, partial=True))
 
     @own_method
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job that calls the function with these arguments; blocks until it is stored."""
+        """Store a job that calls the function with these arguments; blocks until it is stored, and returns its handle.
+
+        The arguments are checked against the signature and its annotations: a wrong one is a TypeError, and nothing is
+        stored. Injected parameters are left out. On a running event loop it raises BlockingCall: use `aenqueue`.
+        """
         return self._client.enqueue_calls((self._call(args, kwargs),), f"{_short(self)}.enqueue")[0]
 
     @own_method
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job that calls the function with these arguments."""
+        """The same, awaited."""
         return (await self._client.aenqueue_calls((self._call(args, kwargs),)))[0]
 
     @own_method
@@ -152,8 +176,14 @@ class Step(Generic[R_co]):
         def __getattr__(self, name: str) -> Any:
             raise missing("a step", name, OF_STEPS, _short(self.task) if name in OF_STEPS else "")
 
+        def __or__(self, other: Any) -> Any:
+            raise TypeError(JOINED)
+
+        __ror__ = __or__
+
+    @lists_options
     def options(self, **options: Unpack[CallOptions]) -> Step[R_co]:
-        """The same step with other options."""
+        """The same step with other options. They are those of the task."""
         return Step(self.task.options(**options), self.arguments)
 
     def lacking(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from taskharbor.model.naming import full_name, lineage
+from taskharbor.tasks.annotations import unaliased
 
 _FRAMEWORKS = frozenset({"fastapi", "starlette", "litestar"})
 _OF_A_REQUEST = frozenset(
@@ -37,14 +38,16 @@ def request_parameter(value: object) -> str | None:
 
 def part_of_a_request(annotation: Any) -> str | None:
     """The name of what an annotation wants of a web request, such as `Request`; None if it wants none of it."""
+    annotation = unaliased(annotation)
     if get_origin(annotation) is Annotated:
         first, *others = get_args(annotation)
         names = [part_of_a_request(first), *map(request_parameter, others)]
         return next((name for name in names if name is not None), None)
     if get_origin(annotation) in (Union, UnionType):
         return next((name for name in map(part_of_a_request, get_args(annotation)) if name is not None), None)
-    if isinstance(annotation, type):
-        for kind in lineage(annotation):
+    plain = get_origin(annotation) or annotation  # Litestar's Request is generic
+    if isinstance(plain, type):
+        for kind in lineage(plain):
             if kind.__name__ in _OF_A_REQUEST and full_name(kind).partition(".")[0] in _FRAMEWORKS:
                 return kind.__name__
     return None

@@ -13,7 +13,7 @@ TICK = timedelta(microseconds=1)
 
 
 class ManualClock:
-    """Time under the test's control, for any number of threads and event loops.
+    """Time under the test's control, for any number of threads and event loops. It begins at `start`, 2030 by default.
 
     >>> clock = ManualClock()
     >>> clock.advance(90)

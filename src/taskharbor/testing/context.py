@@ -17,7 +17,8 @@ def context(
     """A `JobContext` to call a task with: `assert report(context(attempt=3), "2030-01") == …`.
 
     Its `job` is the given record, or one of the type "test". `attempt` counts from 1, and is what the record says
-    unless it is given. `ctx.cancelled.set("shutdown")` plays a worker that stops; `ctx.progress(…)` is dropped.
+    unless it is given. `deadline`: when its timeout would be over. `ctx.cancelled.set("shutdown")` plays a worker that
+    stops; `ctx.progress(…)` is dropped.
 
     >>> context(attempt=3).job.attempts
     2

@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import SCHEDULES, FullDriver, offers, require
@@ -19,6 +19,7 @@ from taskharbor.tasks.flow_metadata import BIND_KEY
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.tasks.lifespan import Lifespan
 from taskharbor.tasks.task import Task
+from taskharbor.tasks.worker_options import WorkerOptions
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Drainable(Protocol):
     def clock(self) -> Clock: ...
     @property
     def observers(self) -> tuple[Observer, ...]: ...
-    def worker(self, **options: Any) -> DrainedWorker: ...
+    def worker(self, **options: Unpack[WorkerOptions]) -> DrainedWorker: ...
 
 
 async def adrain(harbor: Drainable) -> int:

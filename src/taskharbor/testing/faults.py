@@ -45,7 +45,7 @@ VERBS = tuple(
 
 
 class Faults:
-    """A plan of faults, shared by a wrapped driver and all its siblings."""
+    """A plan of faults, shared by a wrapped driver and all its siblings: `Harbor(faults.wrap("memory://"))`."""
 
     def __init__(self) -> None:
         self._failures: dict[str, list[tuple[bool, BaseException]]] = {}
@@ -60,7 +60,10 @@ class Faults:
         return cast(Driver, _Faulty(inner, self))
 
     def fail(self, verb: str, *, times: int = 1, after: bool = False, error: BaseException | None = None) -> None:
-        """Let the next calls of a verb fail: before they reach the store, or `after` it has done them."""
+        """Let the next calls of a verb of the driver fail: before they reach the store, or `after` it has done them.
+
+        `times`: how many calls. `error`: what they raise. Default: BackendUnavailable.
+        """
         if verb not in VERBS:
             raise ValueError(f"verb: expected one of {', '.join(VERBS)}, got {verb!r}")
         if times < 1:

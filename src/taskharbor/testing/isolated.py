@@ -48,13 +48,11 @@ class Isolated(Generic[H]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         client = self._harbor.client
+        drivers = client.restore(self._before.pop())
         if self._dsn != PRIVATE and not _is_on_loop():
-            try:
-                client.close()
-            finally:
-                client.restore(self._before.pop())
+            client.close_isolated(drivers)
         else:
-            client.restore(self._before.pop()).close_blocking()  # what a loop has opened in memory needs no closing
+            drivers.close_blocking()  # what a loop has opened in memory needs no closing
 
     async def __aenter__(self) -> H:
         self._before.append(self._harbor.client.isolate(self._dsn, self._clock))
@@ -69,7 +67,7 @@ class Isolated(Generic[H]):
 
 
 def isolated(harbor: H, *, clock: Clock | None = None, dsn: str = PRIVATE) -> Isolated[H]:
-    """An empty store of its own and this clock for a harbor, for a block: `with` or `async with`.
+    """An empty store of its own and this `clock` for a harbor, for a block: `with` or `async with`.
 
     Without a clock the store's own time counts, or the clock that was given to the harbor. `dsn`: another store than
     one in memory, for code that needs SQL (`connection=`, `ctx.transaction()`); emptying it is up to the test.

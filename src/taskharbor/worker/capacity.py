@@ -57,3 +57,7 @@ class Capacity:
     def ending(self) -> list[Delivery]:
         """The deliveries whose transaction is being committed or rolled back."""
         return [delivery for delivery in self.running if delivery.ending]
+
+    def closing(self) -> list[Delivery]:
+        """The deliveries with something to close on the loop once their function has ended, decided or not."""
+        return [delivery for delivery in self.running if delivery.closes_later]

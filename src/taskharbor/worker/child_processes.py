@@ -144,11 +144,19 @@ class ChildProcesses:
             context.deadline,
             unrecoverable,
             _packed("call_middleware", call_middleware),
-            _packed("lifespan", () if self._injector.lifespan is None else (self._injector.lifespan,)),
+            self._lifespan(),
             _packed("override", tuple(each for pair in self._injector.overrides.pairs for each in pair)),
         )
         result = await self._threads.run(lambda: self._perform(request, context, control))
         return _value_of(result, handler)
+
+    def _lifespan(self) -> bytes:
+        """What a child enters, pickled: the worker's own lifespan. If that is a function that no child can import, such
+        as `lambda: nullcontext(opened)`, which shares what this process has opened, the harbor's."""
+        own, declared = self._injector.lifespan, self._injector.declared_lifespan
+        if own is not None and declared is not None and not _is_importable(own):
+            own = declared
+        return _packed("lifespan", () if own is None else (own,))
 
     async def close(self, hurry: asyncio.Event) -> None:
         """End the idle children; busy ones were killed, or end with this process."""
@@ -301,14 +309,20 @@ def _read(result: bytes, signature: Signature) -> Any:
 def _packed(what: str, functions: tuple[Callable[..., Any], ...]) -> bytes:
     """Functions, pickled: a child finds them again by their names. Nothing for none."""
     for function in functions:
-        try:
-            pickle.dumps(function)
-        except Exception:
+        if not _is_importable(function):
             raise TypeError(
                 f"{what}: process=True: expected functions that a child process can import, got "
                 f"{callable_name(function)}; move it to its module"
-            ) from None
+            )
     return pickle.dumps(functions) if functions else b""
+
+
+def _is_importable(function: Callable[..., Any]) -> bool:
+    try:
+        pickle.dumps(function)
+    except Exception:
+        return False
+    return True
 
 
 def _died(child: _Child) -> Exception:

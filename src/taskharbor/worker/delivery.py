@@ -46,6 +46,7 @@ class Delivery(msgspec.Struct, eq=False):
     started: bool = False  # its task has taken its first step
     in_thread: bool = False  # a plain function is running: nothing can interrupt it
     left_behind: bool = False  # middleware stopped waiting for that function, which is still running
+    closes_later: bool = False  # a plain function with dependencies that are closed on the loop when it has ended
     decided: bool = False
     ending: bool = False  # its transaction is being committed or rolled back; nothing interrupts that
     pending: Outcome | None = None  # what to settle once the transaction is rolled back

@@ -19,6 +19,7 @@ from typing import Any
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.current_job import CURRENT, is_wanted, note_handler_tasks
+from taskharbor.model.errors import LeaseExpired
 from taskharbor.model.events import JobReserved, JobStarted, Observers
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack
@@ -66,12 +67,11 @@ class Executor:
         transactions: SqlDriver | None = None,
         notes: ProgressNotes | None = None,
         figures: FigureCounter | None = None,
+        knows_leases: bool = True,
     ) -> None:
-        self._settings = settings
-        self._handlers = handlers
-        self._clock = clock
-        self._observers = observers
-        self._held = held
+        """`knows_leases`: the leases of deliveries are up to date here. A supervisor renews them elsewhere."""
+        self._settings, self._handlers = settings, handlers
+        self._clock, self._observers, self._held = clock, observers, held
         self.capacity = Capacity(
             worker=settings.name, concurrency=settings.concurrency, clock=clock, observers=observers
         )
@@ -104,12 +104,15 @@ class Executor:
             transactions=transactions,
             notes=notes,
         )
-        self._suspects = SuspectGate(max_lost=settings.max_lost, held=held, decider=self.decider, launch=self._launch)
+        self._suspects = SuspectGate(
+            max_lost=settings.max_lost, held=held, decider=self.decider, launch=self._launch_later
+        )
         self._stopping = False
         self._emits_started = True  # whether anyone observes JobStarted; asked for each batch
         self._notes_current = True  # whether anyone asks which job is running; asked for each batch
         self._create_task = _task_maker(asyncio.get_running_loop())
         self._monotonic = clock.monotonic
+        self._latest_start_s = settings.lease.total_seconds() if knows_leases else float("inf")
 
     def room(self) -> int:
         """How many jobs may be taken now."""
@@ -143,10 +146,14 @@ class Executor:
         skips_admission = not (emits_reserved or self._stopping or unbound or only_suspects)  # once, not for each job
         held, handler_of, running = self._held, self._handlers.get, self.capacity.running
         create_task, execute = self._create_task, self._execute
+        # All leases of a batch end together. If they have ended by now, `_execute` looks at each of them.
+        is_late = batch and batch[0].lease.expires_at <= self._clock.now()
+        taken = float("-inf") if is_late else self._monotonic()
         for reserved in batch:
             job, lease = reserved.job, reserved.lease
             handler = handler_of(job.type)
             delivery = held[lease.token] = Delivery(job, lease, handler, reserved.lost_by)
+            delivery.began = taken
             try:
                 if skips_admission and handler is not None and job.lost < alone_from:
                     timeout = job.timeout or handler.timeout  # as `_launch` does: the call is 0.5 % of a job on memory
@@ -207,13 +214,21 @@ class Executor:
         create_task = self._create_task  # read first: CPython is slow to call what an attribute holds as a method
         delivery.task = create_task(self._execute(delivery, handler), delivery.job.id)
 
+    def _launch_later(self, delivery: Delivery, handler: Handler) -> None:
+        """Launch a suspect that has waited until it was alone; the heart has kept its lease meanwhile."""
+        delivery.began = self._monotonic()
+        self._launch(delivery, handler)
+
     async def _execute(self, delivery: Delivery, handler: Handler) -> None:
         """Run one job, from the call of its handler to its outcome.
 
         Whatever is raised, and wherever: the job gets an outcome and leaves its slot.
         """
         monotonic, decider = self._monotonic, self.decider
-        delivery.began = monotonic()
+        began = monotonic()
+        if began - delivery.began > self._latest_start_s:
+            self._lose_if_over(delivery)
+        delivery.began = began
         delivery.started = True
         if delivery.due is not None and (timeout := delivery.job.timeout or handler.timeout) is not None:
             self.interrupts.watch(delivery, timeout)  # its time begins here: others may have kept the loop busy
@@ -248,6 +263,11 @@ class Executor:
         finally:
             self.capacity.leave(delivery)
 
+    def _lose_if_over(self, delivery: Delivery) -> None:
+        """The process stood still between a reserve and the start of a handler: another worker may have the job."""
+        if delivery.lease.expires_at <= self._clock.now():
+            self.interrupts.lose(delivery, LeaseExpired("its lease ended before its handler was called"))
+
     # Stopping ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -267,7 +287,7 @@ class Executor:
             delivery.interrupt()
             if delivery.in_thread:
                 decider.give_back_running(delivery)
-        await self._wait_until_decided(asyncio.sleep(INTERRUPT_GRACE_S))
+        await self._wait_until_decided(asyncio.sleep(INTERRUPT_GRACE_S), or_closing=True)
         for delivery in capacity.undecided():
             decider.give_back_running(delivery)
         await self._wait_until_decided(asyncio.sleep(ENDING_GRACE_S))
@@ -282,11 +302,15 @@ class Executor:
         tasks = [delivery.task for delivery in capacity.running if delivery.task is not None]
         leave_behind(task for task in tasks if task.cancelling())
 
-    async def _wait_until_decided(self, *limits: Any) -> None:
-        """Wait until every running job is decided and its transaction has ended, or one of the limits is over."""
-        changed, over = self.capacity.changed, [asyncio.ensure_future(limit) for limit in limits]
+    async def _wait_until_decided(self, *limits: Any, or_closing: bool = False) -> None:
+        """Wait until every running job is decided and its transaction has ended, or one of the limits is over.
+        `or_closing`: until its dependencies are closed as well, where the loop does that."""
+        capacity, changed = self.capacity, self.capacity.changed
+        over = [asyncio.ensure_future(limit) for limit in limits]
         try:
-            while (self.capacity.undecided() or self.capacity.ending()) and not any(limit.done() for limit in over):
+            while capacity.undecided() or capacity.ending() or (or_closing and capacity.closing()):
+                if any(limit.done() for limit in over):
+                    break
                 changed.clear()
                 change = asyncio.ensure_future(changed.wait())
                 await asyncio.wait((change, *over), return_when=asyncio.FIRST_COMPLETED)

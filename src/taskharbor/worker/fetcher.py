@@ -52,6 +52,7 @@ class Fetcher(Service):
         changed: LoopEvent,
         start: Callable[[list[Reserved], dict[str, Exception]], None],
         binder: ResultBinder,
+        is_known: Callable[[str], bool],
         until_empty: bool,
         before_end: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -65,12 +66,15 @@ class Fetcher(Service):
         self._changed = changed  # set whenever a handler has ended or an outcome was settled
         self._start = start
         self._binder = binder
+        self._is_known = is_known  # whether this worker can run jobs of a type
         self._until_empty = until_empty
         self._before_end = before_end  # whether it did something that may have brought jobs: see `until_empty`
         self.polled_at: float | None = None
         self._due_times = DueTimes()
         self._upcoming = cast(UpcomingDriver, driver).upcoming if offers(driver, UPCOMING) else None
-        self._in_vain = 0  # how many wake-ups at a time that the store named have found nothing since jobs were found
+        self._in_vain = (
+            0  # how many wake-ups at a time that the store named have found nothing to run since jobs were found
+        )
         self._woken = False  # by such a time
         self._not_here: set[datetime] = set()  # when jobs are due that this worker cannot run
         self._waiting = False
@@ -110,7 +114,11 @@ class Fetcher(Service):
             self._outage.answered("reserve", "wait", "results")
             self.polled_at = self._clock.monotonic()
             if batch:
-                self._in_vain, self._woken = 0, False
+                if any(map(self._is_known, [reserved.job.type for reserved in batch])):
+                    self._in_vain = 0
+                else:  # jobs for other workers: one that finds only these must not be there first each time
+                    self._in_vain += self._woken
+                self._woken = False
                 unbound: dict[str, Exception] = {}
                 for reserved in batch:
                     if reserved.job.metadata and BIND_KEY in reserved.job.metadata:

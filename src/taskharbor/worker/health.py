@@ -12,14 +12,14 @@ class Health(msgspec.Struct, frozen=True):
     every slot is taken.
     """
 
-    worker: str
+    worker: str  # the id of the worker
     state: str  # "new", "starting", "running", "stopping", "stopped"
     ok: bool
-    running: int
+    running: int  # how many jobs it runs
     busy: bool  # every slot is taken, so there is no need to poll
-    polled_seconds_ago: float | None
-    store_lost_for: float
-    store_error: str
+    polled_seconds_ago: float | None  # since the store answered a poll; None: not yet
+    store_lost_for: float  # seconds since the store went away; 0 while it is there
+    store_error: str  # the class of the error with which it went away
     slots: int = 0  # its concurrency
     stuck: int = 0  # slots of handlers that go on although their job was decided without them
     blocked_for: float = 0.0  # seconds for which the event loop has been blocked

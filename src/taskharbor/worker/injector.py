@@ -29,13 +29,18 @@ NO_LIFESPAN: Any = object()
 
 class Injector:
     """Gives injected parameters their values. `given`: what the lifespan gave, if there is one; `lifespan`: the one
-    that child processes enter too."""
+    that child processes enter too; `declared`: what they enter instead if they cannot import that one."""
 
     def __init__(
-        self, overrides: Overrides | None = None, lifespan: Lifespan | None = None, given: Any = NO_LIFESPAN
+        self,
+        overrides: Overrides | None = None,
+        lifespan: Lifespan | None = None,
+        given: Any = NO_LIFESPAN,
+        declared: Lifespan | None = None,
     ) -> None:
         self.overrides = overrides if overrides is not None else Overrides()
         self.lifespan = lifespan
+        self.declared_lifespan = declared
         self._given = given
         self._getters: dict[int, tuple[GivenSource, Getter]] = {}  # by the id of the source, which they keep alive
 

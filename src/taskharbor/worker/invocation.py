@@ -124,9 +124,13 @@ class Invocation:
                 raise asyncio.CancelledError  # what it needs was opened too late: do not call the handler
 
         in_thread = partial(self._in_thread, delivery)
-        return await self._injector.call(
-            handler, delivery.job.payload, context, self._call_middleware, in_thread, check
-        )
+        delivery.closes_later = not handler.is_coroutine and bool(self._injector.injection_of(handler).on_loop)
+        try:
+            return await self._injector.call(
+                handler, delivery.job.payload, context, self._call_middleware, in_thread, check
+            )
+        finally:
+            delivery.closes_later = False
 
     def _child_processes(self) -> ChildProcesses:
         """Imported here: `multiprocessing` is a twentieth of what importing a worker costs, and few jobs need it."""

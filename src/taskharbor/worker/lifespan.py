@@ -81,7 +81,9 @@ class RunningLifespan:
             async with manager as given:
                 self._entered.set_result(given)
                 await self._leave.wait()
-        except (Exception, SystemExit) as error:  # SystemExit would end the loop at once
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # SystemExit would end the loop at once
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             if self._entered.done():
                 raise error if isinstance(error, Exception) else RuntimeError(repr(error)) from error
             self._entered.set_exception(self._failed("failed", error))
@@ -107,3 +109,9 @@ class RunningLifespan:
         failed = LifespanFailed(f"the lifespan {self._name} {how}{where}: {summary(error)}")
         failed.__cause__ = error
         return failed
+
+
+def _is_cancelled() -> bool:
+    """Whether this task was cancelled. Otherwise a CancelledError is that of something it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

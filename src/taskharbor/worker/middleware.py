@@ -15,8 +15,13 @@ from typing import Any, TypeAlias
 from taskharbor.tasks.context import JobContext
 
 Call: TypeAlias = Callable[[JobContext], Awaitable[Any]]
+"""The rest of an execution, as middleware receives it: `result = await call_next(context)`."""
 Middleware: TypeAlias = Callable[[JobContext, Call], Awaitable[Any]]
+"""A coroutine function `(context, call_next)` around every execution, on the worker's event loop. What it returns is
+the result of the job, and what it raises counts as the handler's own error."""
 CallMiddleware: TypeAlias = Callable[[JobContext], AbstractContextManager[Any]]
+"""A function of the context that returns a context manager, entered around the call in the thread that the handler runs
+in. It cannot swallow an error."""
 
 
 def wrap(middleware: Sequence[Middleware], innermost: Call) -> Call:

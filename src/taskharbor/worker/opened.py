@@ -48,7 +48,11 @@ class Opened:
         made = node.function(**self.values(node.parameters))
         if node.closes:
             manager = made if hasattr(made, "__enter__") else contextmanager(lambda: made)()
-            made = manager.__enter__()
+            try:
+                made = manager.__enter__()
+            except RuntimeError as error:
+                _refuse_without_yield(node, error)
+                raise
             self._open.append((node, manager))
         self._values[node] = _checked(node, made)
 
@@ -73,10 +77,15 @@ class Opened:
         made = node.function(**self.values(node.parameters))
         if node.closes:
             manager = made if hasattr(made, "__aenter__") else asynccontextmanager(lambda: made)()
-            self._values[node] = await manager.__aenter__()
+            try:
+                self._values[node] = await manager.__aenter__()
+            except RuntimeError as error:
+                _refuse_without_yield(node, error)
+                raise
             self._open.append((node, manager))
         else:
-            self._values[node] = await made
+            # a wrapper of a coroutine function may be a plain function
+            self._values[node] = await made if inspect.isawaitable(made) else made
 
     async def aclose(self, failure: BaseException | None) -> BaseException | None:
         """The same as `close` for what was opened on the loop. A cancellation meanwhile leaves nothing open."""
@@ -114,6 +123,14 @@ class Opened:
 
 def _details(failure: BaseException | None) -> tuple[Any, Any, Any]:
     return (None, None, None) if failure is None else (type(failure), failure, failure.__traceback__)
+
+
+def _refuse_without_yield(node: DependencyNode, error: RuntimeError) -> None:
+    """The error for a generator that did not yield, with its name, which contextlib does not know."""
+    if error.args == ("generator didn't yield",):
+        raise RuntimeError(
+            f"the dependency {node.name} ended without a yield; expected it to yield its value once"
+        ) from None
 
 
 def _checked(node: DependencyNode, value: Any) -> Any:

@@ -26,6 +26,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.events import Observers, WorkerStarted, WorkerStopped, WorkerStopping
 from taskharbor.policy.retry import RetryPolicy
+from taskharbor.tasks.flow_metadata import JOIN_TYPE, LAUNCH_TYPE
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.executor import Executor
@@ -86,6 +87,7 @@ class Services:
             transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
             notes=self._notes,
             figures=figures,
+            knows_leases=channel is None,
         )
         self.capacity = self.executor.capacity
         self._operations = Operations(settings=settings, driver=driver, clock=clock, outage=outage, observers=observers)
@@ -118,6 +120,7 @@ class Services:
                 outage=outage,
                 max_lost=settings.max_lost,
             ),
+            is_known=lambda type: type in handlers or type in (JOIN_TYPE, LAUNCH_TYPE),
             until_empty=until_empty,
             before_end=self._before_end,
         )

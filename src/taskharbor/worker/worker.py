@@ -29,6 +29,7 @@ from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.lifespan import Lifespan, check_lifespan
 from taskharbor.tasks.overrides import Overrides
+from taskharbor.tasks.worker_options import lists_worker_options
 from taskharbor.worker.fork_signals import own_signals
 from taskharbor.worker.health import Health
 from taskharbor.worker.injector import Injector
@@ -52,12 +53,18 @@ logger = logging.getLogger("taskharbor.worker")
 class Worker:
     """Runs jobs from a store's queues.
 
+    `harbor.worker(…)` makes one that knows the tasks of a harbor. One that is made by hand runs the functions that are
+    registered with it, by job type.
+
     >>> worker = Worker("memory://", queues=["mail"])
     >>> @worker.handler("email:send")
     ... async def send(to: str) -> None: ...
     >>> worker.run(until_empty=True)
     """
 
+    declared_lifespan: Lifespan | None = None  # the harbor's, for child processes that cannot import the worker's own
+
+    @lists_worker_options
     def __init__(
         self,
         driver: Driver | str,
@@ -83,9 +90,7 @@ class Worker:
         overrides: Overrides | None = None,
         child_processes: bool = True,
     ) -> None:
-        """`schedules=False`: it neither stores what its code declares with `harbor.schedule`, nor fires schedules.
-        `lifespan`: opens what handlers share, once for each run. `child_processes=False`: a handler with `process=True`
-        runs in this process."""
+        """`driver` is a DSN, or a driver that is not open yet; `handlers`, if given, the handlers of a harbor."""
         check_policy(retry, "retry")
         self._settings = settings(
             queues=queues,
@@ -139,7 +144,10 @@ class Worker:
         process: bool = False,
         unrecoverable: Sequence[type[BaseException]] = (),
     ) -> None:
-        """Let a function run the jobs of a type. A second handler for a type is a ValueError."""
+        """Let a function run the jobs of a type. A second handler for a type is a ValueError.
+
+        `retry`, `timeout`, `process` and `unrecoverable` are the options of a task of the same names.
+        """
         self._handlers.add(
             Handler(
                 type,
@@ -153,7 +161,7 @@ class Worker:
         )
 
     def handler(self, type: str, **options: Any) -> Callable[[F], F]:
-        """`register` as a decorator."""
+        """`register` as a decorator; its options are those of `register`."""
 
         def decorate(function: F) -> F:
             self.register(type, function, **options)
@@ -164,7 +172,7 @@ class Worker:
     # Running -------------------------------------------------------------------------------------------------
 
     def run(self, *, until_empty: bool = False) -> None:
-        """Run in this thread until stopped.
+        """Run in this thread until stopped, or with `until_empty` until no job is due and none runs.
 
         In the main thread TERM and INT stop it; a second one gives back what runs, a third ends the process.
         """
@@ -184,7 +192,7 @@ class Worker:
                 signal.signal(number, handler)
 
     async def arun(self, *, until_empty: bool = False) -> None:
-        """Run until stopped, or (`until_empty`) until a reserve returns nothing and nothing runs."""
+        """The same on a running event loop, without the signals: `stop()` ends it."""
         refuse_while_main_is_imported("a worker was run")
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
@@ -332,7 +340,8 @@ class Worker:
     async def _start(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> Services:
         injector = Injector(self._overrides)
         if lifespan is not None:
-            injector = Injector(self._overrides, lifespan.function, lifespan.given)
+            declared = self._overrides.of(self.declared_lifespan)
+            injector = Injector(self._overrides, lifespan.function, lifespan.given, declared)
         injector.check(self._handlers)
         services = self._services = Services(
             settings=self._settings,

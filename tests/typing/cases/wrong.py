@@ -46,6 +46,8 @@ harbor.task(queue=5)  # E: call-overload
 harbor.task(retries=5)  # E: call-overload
 Harbor("memory://", queue="x")  # E: call-arg
 Harbor(5)  # E: arg-type
+harbor.worker(concurency=3)  # E: call-arg
+harbor.worker(queues=5)  # E: arg-type
 Client("memory://").enqueue("email:send")  # E: arg-type
 JobRequest(payload={})  # E: call-arg
 JobRequest(type=5)  # E: arg-type

@@ -21,6 +21,11 @@ from taskharbor.cli.target import Target, importing, shared
     metavar="FILE",
     help="Let in a person who knows the token in this file, 32 characters or more.  [env: TASKHARBOR_DASHBOARD_TOKEN]",
 )
+@click.option(
+    "--secure-cookie",
+    is_flag=True,
+    help="Mark the cookie Secure: behind a proxy that serves https, browsers then never send it over http.",
+)
 @click.option("--access", metavar="MODULE:NAME", help="A function of the request that returns an Access.")
 @click.option(
     "--allow-host", multiple=True, metavar="NAME", help="Serve requests for this host name as well (repeatable)."

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+import shutil
+import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taskharbor.cli.output import write, write_json
+from taskharbor.cli.table import style
 
 if TYPE_CHECKING:
     from taskharbor.cli.demo.tour import DemoResult
@@ -35,16 +40,18 @@ if TYPE_CHECKING:
 def demo(folder: Path | None, output: str, dashboard: bool, port: int) -> None:
     """Run a short tour: no server, under a minute.
 
-    Starts workers and runs jobs that succeed, jobs that fail and are retried, a job that ends in the dead letter queue,
-    and a CSV import whose chunks run in parallel. Then prints commands that inspect the SQLite file it leaves behind.
-    Ignores --dsn and $TASKHARBOR_DSN, so it never touches a store of yours.
+    Starts two worker processes and runs jobs that succeed, jobs that fail and are retried, a job that ends in the dead
+    letter queue, and a CSV import whose chunks run in parallel. Halfway it kills one of the processes. Then it prints
+    commands that inspect the SQLite file that it leaves behind. It ignores --dsn and $TASKHARBOR_DSN, so it never
+    touches a store of yours.
 
     \b
     Examples:
       taskharbor demo
       taskharbor demo --dashboard
 
-    JSON: {"dsn", "succeeded", "retries", "cents", "dead", "scheduled", "flow"}: the last three are ids.
+    JSON: {"dsn", "succeeded", "retries", "again", "cents", "dead", "scheduled", "flow"}: the last three are ids. again:
+    how many jobs of the killed process were run again.
     """
     from taskharbor.cli.demo.screen import Screen
     from taskharbor.cli.demo.tour import tour
@@ -65,22 +72,54 @@ def demo(folder: Path | None, output: str, dashboard: bool, port: int) -> None:
 
 
 def _next(left: DemoResult) -> str:
+    from taskharbor.cli.demo import tasks
+    from taskharbor.cli.demo.tour import APP
+
+    def head(text: str) -> str:
+        return style(text, bold=True)
+
+    own = _command()
+    source = os.path.relpath(tasks.__file__)
     return f"""
-Inspect what it left behind:
+{head("Look at what it left behind:")}
 
   export TASKHARBOR_DSN={left.dsn}
-  taskharbor queue list
-  taskharbor dlq list
-  taskharbor inspect {left.dead}
-  taskharbor explain {left.scheduled}
-  taskharbor flow show {left.flow}
+  {own} dlq list
+  {own} inspect {left.dead}
+  {own} explain {left.scheduled}
+  {own} flow show {left.flow}
 
-Requeue the dead job, and let a worker try it again (Ctrl-C stops the worker):
+{head("Bring the dead job back; a worker tries it again (Ctrl-C stops it):")}
 
-  taskharbor dlq requeue {left.dead}
-  taskharbor worker run --app taskharbor.cli.demo.tasks:harbor
+  {own} dlq requeue {left.dead}
+  {own} worker run --app {APP}
 
-See it in a browser, or a living system:
+{head("Open the dashboard, with a living system in it:")}
 
-  taskharbor dashboard
-  taskharbor demo --dashboard"""
+  {_dashboard(own)}
+
+{head("Read the tasks that just ran:")}
+
+  {source if len(source) < len(tasks.__file__) else tasks.__file__}"""
+
+
+def _command() -> str:
+    """How to type this program: its name if the shell finds it, else where it is."""
+    here = Path(sys.executable).with_name("taskharbor")
+    if not here.exists():
+        return "python -m taskharbor"
+    found = shutil.which("taskharbor")
+    if found is not None and Path(found).absolute() == here.absolute():
+        return "taskharbor"
+    return shlex.quote(min(os.path.relpath(here), str(here), key=len))
+
+
+def _dashboard(own: str) -> str:
+    """The command for the dashboard, with what installs it where it is missing."""
+    from importlib.util import find_spec
+
+    if all(find_spec(name) for name in ("starlette", "jinja2", "uvicorn")):
+        return f"{own} demo --dashboard"
+    if "MAKELEVEL" in os.environ:  # `make demo` in a clone; `make dashboard` installs it there
+        return "make dashboard"
+    return f"pip install 'taskharbor[dashboard]' && {own} demo --dashboard"

@@ -11,7 +11,6 @@ import random
 from pathlib import Path
 
 from taskharbor.cli.dashboard_server import check_installed, listen, run, say, sessions_of
-from taskharbor.cli.demo.screen import Screen
 from taskharbor.cli.demo.tasks import charge, greet, harbor, newsletter, rate, render, split
 from taskharbor.cli.demo.tour import CURRENCIES, NAMES, demo_workers, write_orders
 
@@ -43,7 +42,7 @@ async def _work(dsn: str, folder: Path, orders: Path) -> None:
     await newsletter.options(delay=3600).aenqueue(to="everyone")
     if CLOCK not in [info.name async for info in harbor.schedules.list()]:
         await harbor.schedules.aadd(CLOCK, greet.s(name="the clock"), every=10)
-    async with demo_workers(dsn, folder / "worker.log", Screen(quiet=True)):
+    async with demo_workers(dsn, folder / "worker.log"):
         step = 0
         while True:
             await _enqueue(step, str(orders))

@@ -17,6 +17,7 @@ from taskharbor.flow import Flow, chord
 CHUNK = 100  # lines
 FRAMES = 60
 FAILURES = 2  # of each exchange rate, before it is known
+ATTEMPTS = 3  # of a charge
 
 harbor = Harbor()  # --dsn names its store
 
@@ -37,7 +38,7 @@ async def rate(ctx: JobContext, currency: str) -> float:
     return 1.25
 
 
-@harbor.task(name="demo.charge", queue="billing", max_attempts=3, retry=Fixed(0.8))
+@harbor.task(name="demo.charge", queue="billing", max_attempts=ATTEMPTS, retry=Fixed(0.8))
 async def charge(customer: str, cents: int) -> None:
     """A job that fails on every attempt and ends in the dead letter queue."""
     await asyncio.sleep(0.2)

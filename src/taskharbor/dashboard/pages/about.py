@@ -7,6 +7,9 @@ from taskharbor.drivers.features import ALL_FEATURES, features_of
 from taskharbor.ops import doctor
 from taskharbor.ops.room import Sight
 
+MAX_QUEUES = 50  # that are looked at
+MAX_SCHEDULES = 500
+
 
 async def about(sight: Sight, asked: Asked) -> Shown:
     """What this dashboard looks at."""
@@ -14,8 +17,9 @@ async def about(sight: Sight, asked: Asked) -> Shown:
     checks = [
         doctor.versions(),
         *await doctor.pace(driver),
-        *await doctor.life(driver, now),
+        *await doctor.life(driver, now, MAX_QUEUES),
         *await doctor.strangers(driver, sight.declared, "this application", now),
+        *await doctor.schedules(driver, None, "", now, MAX_SCHEDULES),
         *await doctor.damage(driver),
     ]
     data = {

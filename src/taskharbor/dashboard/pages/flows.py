@@ -30,6 +30,7 @@ async def flows(sight: Sight, asked: Asked) -> Shown:
             able,
             sight.now,
             limit=asked.whole("limit", PAGE_FLOWS, PAGE_FLOWS),
+            clock=sight.client.clock,
             cursor=asked.text("cursor"),
             order="-id",
             status=status,

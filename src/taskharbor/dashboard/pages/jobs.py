@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
@@ -11,16 +12,16 @@ from taskharbor.drivers.features import FILTERS, require
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import read_counts
+from taskharbor.ops.counting import cap_for, read_counts
 from taskharbor.ops.dead_kinds import whole_records
 from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.listing import find_page
-from taskharbor.ops.queue_rows import CAP_JOBS
 from taskharbor.ops.room import Sight
 from taskharbor.ops.waiting import read_waits, word_for
 
 PAGE_JOBS = 50
 MAX_PAGE_JOBS = 500
+WHOLE_AT_ONCE = 10  # jobs of a page with their payloads, for scripts
 _COLUMNS = {"flow": "flow_id", "error": "error_class"}
 
 
@@ -38,14 +39,18 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
     without = without_payloads(driver)
     order = {"order": "-id"} if without else {}
     try:
-        page = await find_page(driver, now, limit=limit, cursor=asked.text("cursor"), **query, **order, **without)
+        cursor = asked.text("cursor")
+        page = await find_page(
+            driver, now, limit=limit, clock=sight.client.clock, cursor=cursor, **query, **order, **without
+        )
     except ValueError as error:
         if isinstance(error, TaskHarborError):
             raise
         raise BadQuery(str(error)) from error
     if asked.json:
         return Shown("jobs.html", "Jobs", {"jobs": await _summaries(sight, page.items), "cursor": page.cursor}, {})
-    counts = await read_counts(driver, now, CAP_JOBS)
+    cap = cap_for(len(await driver.queues()))
+    counts = await read_counts(driver, now, cap)
     waits = await read_waits(driver, now, page.items, sight.declared)
     queue = given.get("queue")
     chosen = counts if queue is None else {queue: counts.get(queue, {})}
@@ -54,21 +59,36 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
         "cursor": page.cursor,
         "given": given,
         "typed": write_filter(given),
-        "states": {state: sum(each.get(state, 0) for each in chosen.values()) for state in json_output.STATES},
-        "cap": CAP_JOBS,
+        "states": {state: _total(chosen.values(), state, cap) for state in json_output.STATES},
         "queues": sorted(counts),
         "is_first": asked.text("cursor") is None,
     }
     return Shown("jobs.html", "Jobs", None, view, ("jobs",))
 
 
+def _total(counts: Iterable[Mapping[str, int]], state: str, cap: int) -> tuple[int, bool]:
+    """How many jobs are in a state, and whether there are more."""
+    numbers = [each.get(state, 0) for each in counts]
+    return sum(numbers), any(number >= cap for number in numbers)
+
+
 async def _summaries(sight: Sight, jobs: Iterable[JobInfo]) -> list[dict[str, Any]]:
-    """Jobs for a script. One that has a reason is read whole, one at a time: only a payload that is known is masked."""
+    """Jobs for a script. One that has a reason is read whole, some at a time: only a payload that is known is masked,
+    and a page of large payloads does not fit into memory."""
     found: list[dict[str, Any]] = []
-    for info in jobs:
-        whole = await whole_records(sight.driver, sight.now, [info]) if info.job.reason else [info]
-        found += map(json_output.summary, whole)  # none if it is gone meanwhile
+    rows = list(jobs)
+    for start in range(0, len(rows), WHOLE_AT_ONCE):
+        some = rows[start : start + WHOLE_AT_ONCE]
+        read = await asyncio.gather(*(_whole(sight, info) for info in some))
+        found += [json_output.summary(info) for info in read if info is not None]
     return found
+
+
+async def _whole(sight: Sight, info: JobInfo) -> JobInfo | None:
+    """The job, with its payload if that is needed; None if it is gone meanwhile."""
+    if not info.job.reason:
+        return info
+    return next(iter(await whole_records(sight.driver, sight.now, [info])), None)
 
 
 def given_filter(asked: Asked) -> dict[str, str]:

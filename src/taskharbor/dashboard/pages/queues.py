@@ -16,10 +16,12 @@ NEXT_JOBS = 15
 
 
 async def queues(sight: Sight, asked: Asked) -> Shown:
-    """The list of queues."""
-    found = await read_queue_rows(sight.driver, sight.now)
-    data = {"queues": [row.as_json() for row in found.rows]}
-    return Shown("queues.html", "Queues", data, {"found": found}, ("jobs", "workers", "figures"))
+    """A page of queues by name."""
+    after = asked.text("cursor") or ""
+    found = await read_queue_rows(sight.driver, sight.now, after=after)
+    data = {"queues": [row.as_json() for row in found.rows], "cursor": found.cursor}
+    view = {"found": found, "is_first": not after}
+    return Shown("queues.html", "Queues", data, view, ("jobs", "workers", "figures"))
 
 
 async def queue(sight: Sight, asked: Asked) -> Shown:

@@ -12,11 +12,13 @@ import msgspec
 from taskharbor.drivers.dsn import span
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobInfo
+from taskharbor.ops.schedule_edit import FIELDS
 
 MAX_QUOTED_CHARS = 40  # of input, in an error
 QUERY_NAMES = (
     "state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until",
     "action", "by", "cursor", "limit", "q", "span", "status",
+    *(prefix + field for field in FIELDS for prefix in ("", "was_")),
 )  # fmt: skip
 MAX_DIGITS = 9  # of a number in an address
 

@@ -54,7 +54,7 @@ document.addEventListener("input", (event) => {
   if (wanted) event.target.setCustomValidity(event.target.value.trim() === wanted ? "" : `Type ${wanted}`);
 });
 
-// Live: one stream while the tab is visible; a page reads again when something changed that it shows ---------------
+// Live: one stream while the tab is visible; a page reads again when something changed that it shows
 let stream = null, paused = false, waiting = false, refreshing = false, last = 0, problem = "";
 function held() {
   const active = document.activeElement;
@@ -74,6 +74,7 @@ function status() {
   if (paused) return show("paused", "paused");
   if (problem) return show("lost", "store away");
   if (stream && stream.readyState === EventSource.OPEN) return held() ? show("held", "held") : show("live", "live");
+  if (!document.body.dataset.events) return held() ? show("held", "held") : show("live", "every 10 s");
   return show("lost", "connecting");
 }
 async function refresh(forced = false) {
@@ -105,7 +106,7 @@ function trouble(text) {
   place.textContent = told ? `The store does not answer. ${text}` : "";
 }
 function connect() {
-  if (stream || paused || document.hidden || !main().dataset.topics) return;
+  if (stream || paused || document.hidden || !main().dataset.topics || !document.body.dataset.events) return;
   const job = main().dataset.job;
   stream = new EventSource(document.body.dataset.events + (job ? `?job=${encodeURIComponent(job)}` : ""));
   stream.onopen = () => { status(); soon(); };
@@ -185,9 +186,9 @@ function draw(chart) {
   tip.className = "tip";
   tip.hidden = true;
   chart.textContent = "";
-  const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px Inter, system-ui" };
   chart.uplot = new uPlot({
-    width: chart.clientWidth, height: 104, padding: [6, 4, 0, 0], legend: { show: false },
+    width: chart.clientWidth, height: 104, padding: [6, 14, 0, 0], legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, unit === "ms" ? 10 : 4) * 1.05] } },
     axes: [{ ...axis, size: 20, space: 70, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString([], clock)) },
@@ -252,7 +253,7 @@ function move(step) {
 // Keys
 let going = 0;
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), textarea") || $("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), textarea, select") || $("dialog[open]")) return;
   const key = event.key;
   if (Date.now() - going < 1500) {
     going = 0;
@@ -276,6 +277,7 @@ document.addEventListener("keydown", (event) => {
 ["#theme", "#keys-open"].forEach((id) => { const button = $(id); if (button) button.hidden = false; });
 const agree = $("[data-agree]");
 if (agree) agree.setCustomValidity(`Type ${agree.dataset.agree}`);
+if (location.hash === "#edit" && $("#edit")) $("#edit").open = true;
 const here = $(".side [aria-current]");
 if (here) here.parentElement.scrollLeft = here.offsetLeft - 60;
 drawAll();

@@ -14,7 +14,15 @@ _OPTIONS = frozenset({"retention", "max_payload"})
 
 
 class MemoryOptions(NamedTuple):
-    """`name` is empty for a store that belongs to one driver and its siblings."""
+    """`name` is empty for a store that belongs to one driver and its siblings.
+
+    `memory://` is a store of its own, which ends with the process; all harbors of a process that name `memory://shop`
+    share one.
+
+    Options:
+        retention: How long done and cancelled jobs are kept. Default: 24h.
+        max_payload: The largest payload, in bytes. Default: 1048576.
+    """
 
     name: str
     retention: timedelta

@@ -112,7 +112,7 @@ class FastConnection:
             loop.add_reader(pgconn.socket, self._readable)
         waiter: asyncio.Future[PGresult] = loop.create_future()
         self._waiter = waiter
-        if self._timer is None and self.until is not None:
+        if self.until is not None and (self._timer is None or self.until < self._timer.when()):
             self._set_timer(loop)
         try:
             if pgconn.flush():
@@ -123,8 +123,10 @@ class FastConnection:
             self._waiter = None
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer serves many calls: most have ended long before it fires."""
+        """One timer serves many calls: most have ended long before it fires. A call that ends sooner moves it."""
         assert self.until is not None
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = loop.call_at(self.until, self._timer_fired, loop)
 
     def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -70,7 +70,24 @@ _REFUSED = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresOptions:
-    """What a DSN says."""
+    """What a DSN says.
+
+    `postgresql://user:password@host:5432/database`. `postgres://` is the same. Parameters of libpq that say how to find
+    and trust the server, such as `sslmode`, go there as they are; others are refused.
+
+    Options:
+        schema: The schema that holds all tables. Default: taskharbor.
+        migrate: `create`: make the schema in a database without it, and refuse an older one. `auto`: upgrade it.
+            `manual`: change nothing. Default: create.
+        pool_size: The largest number of connections of one opened driver, made when needed. Default: 10.
+        reserve: `durable`: a reservation is flushed to disk. `unflushed`: it is not. Default: durable.
+        pgbouncer: `1` behind pgbouncer in transaction mode. Default: 0.
+        listen_dsn: Where LISTEN is done, if not at this address; percent-encoded.
+        statement_timeout: When the server gives up a call; `0`: never. Default: 30s.
+        connect_timeout: How long connecting may take. Default: 5s.
+        retention: How long done and cancelled jobs are kept. Default: 24h.
+        max_payload: The largest payload, in bytes. Default: 1048576.
+    """
 
     address: str
     schema: str = "taskharbor"

@@ -2,7 +2,8 @@
 
 A waiter is a row in the table `waiting`. A call that brings work and finds such rows deletes them and notifies. So a
 store in which all workers are busy sends nothing, and a hundred enqueues wake a waiter once. The listening connection
-reconnects by itself; while it is away, and through pgbouncer, waiting is polling more often.
+reconnects by itself; while it is away, and through pgbouncer, waiting is polling more often, and a row that is gone is
+the hint.
 """
 
 from __future__ import annotations
@@ -62,12 +63,18 @@ class HintListener:
         deadline = loop.time() + timeout
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters[waiter] = frozenset(queues)
+        again = False
         try:
             await self._listen(timeout)
             while True:
-                if await self._pool.run(lambda: self._register(queues)) and self._empty_hints < MAX_EMPTY_HINTS:
+                listening = self._listening.is_set()
+                ready, gone = await self._pool.run(lambda: self._register(queues, listening))  # noqa: B023 - at once
+                if ready and self._empty_hints < MAX_EMPTY_HINTS:
                     self._polled = True
                     return True
+                if gone and again:
+                    return True  # what brings work deletes the rows of those who wait for it
+                again = True
                 left = deadline - loop.time()
                 if left <= 0:
                     return False
@@ -82,14 +89,19 @@ class HintListener:
             self._waiters.pop(waiter, None)
             waiter.cancel()
 
-    def _register(self, queues: Sequence[str]) -> Program[bool]:
+    def _register(self, queues: Sequence[str], listening: bool) -> Program[tuple[bool, bool]]:
+        """Whether there is work; and without listening, whether rows of this waiter were gone before this statement."""
         self._registered = True
+        distinct = array(list(dict.fromkeys(queues)))
         names = "array(select json_array_elements_text(cast(? as json)))"
-        rows = yield Statement(
-            f"select {named(self._options.schema, 'register_waiter')}({names}, ?)",
-            (array(list(dict.fromkeys(queues))), self._name),
-        )
-        return bool(rows[0][0])
+        register = f"select {named(self._options.schema, 'register_waiter')}({names}, ?)"
+        if listening:
+            rows = yield Statement(register, (distinct, self._name))
+            return bool(rows[0][0]), False
+        table = f"{quoted(self._options.schema)}.waiting"
+        left = f"(select count(*) from {table} w where w.queue = any({names}) and w.waiter = ?)"
+        rows = yield Statement(f"{register}, {left}", (distinct, self._name, distinct, self._name))
+        return bool(rows[0][0]), int(rows[0][1]) < len(set(queues))
 
     def _unregister(self) -> Program[None]:
         yield Statement(f"delete from {quoted(self._options.schema)}.waiting where waiter = ?", (self._name,))

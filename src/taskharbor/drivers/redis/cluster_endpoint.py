@@ -8,14 +8,14 @@ tries again, for as long as `timeout` allows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
 
 from taskharbor.drivers.redis.connection import RespConnection, dial
-from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, monotonic, refused
+from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, ScanPosition, monotonic, refused
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.drivers.redis.resp import Address, Command
@@ -173,17 +173,20 @@ class ClusterEndpoint(Endpoint):
     async def size(self) -> int:
         return sum([await self._pool_of(address).ask("DBSIZE") for address in self.primaries()])
 
-    async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
-        for address in self.primaries():
-            cursor = b"0"
-            while True:
-                try:
-                    cursor, keys = await self._pool_of(address).ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
-                except LOST as error:
-                    raise self.unavailable(error) from error
-                yield keys
-                if cursor == b"0":
-                    break
+    async def scan_step(
+        self, position: ScanPosition | None, pattern: str, count: int
+    ) -> tuple[ScanPosition | None, list[bytes]]:
+        node, cursor = position or (0, b"0")
+        primaries = self.primaries()
+        if node >= len(primaries):  # there were more of them before
+            return None, []
+        try:
+            cursor, keys = await self._pool_of(primaries[node]).ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+        except LOST as error:
+            raise self.unavailable(error) from error
+        if cursor == b"0":
+            node += 1
+        return None if node == len(primaries) else (node, cursor), keys
 
     async def connection(self) -> RespConnection:
         """A connection of its own to any node that answers: a message published on one node reaches all."""

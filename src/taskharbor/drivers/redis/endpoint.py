@@ -8,7 +8,7 @@ from the error of the connection. An error text of Redis may quote what was stor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -54,6 +54,7 @@ NO_SERVER = (
 )
 
 MakeCommands = Callable[[bool], list[Command]]  # what to send; the argument: whether an earlier try may have arrived
+ScanPosition = tuple[int, bytes]  # in a walk through all keys: the number of a node, and its cursor
 T = TypeVar("T")
 monotonic = StoreClock().monotonic
 COMMON_TAG = "th"  # the hash tag of a script that belongs to no queue
@@ -170,14 +171,13 @@ class Endpoint:
         number: int = await self.ask("DBSIZE")
         return number
 
-    async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
-        """All keys that match a pattern, some at a time."""
-        cursor = b"0"
-        while True:
-            cursor, keys = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
-            yield keys
-            if cursor == b"0":
-                return
+    async def scan_step(
+        self, position: ScanPosition | None, pattern: str, count: int
+    ) -> tuple[ScanPosition | None, list[bytes]]:
+        """Some of the keys that match a pattern, and where the next ones are. None: at the begin, and at the end."""
+        _, cursor = position or (0, b"0")
+        cursor, keys = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+        return None if cursor == b"0" else (0, cursor), keys
 
     async def connection(self) -> RespConnection:
         """A connection of its own, for a subscription."""

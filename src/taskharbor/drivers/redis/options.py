@@ -26,7 +26,31 @@ _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class RedisOptions:
-    """A DSN, parsed."""
+    """A DSN, parsed.
+
+    `redis://user:password@host:6379/0`, `rediss://…` with TLS, `redis+cluster://host:7000,host:7001`,
+    `redis+sentinel://host:26379,host:26379/service/0`, `redis+unix:///path/to/socket?db=0`.
+
+    Options:
+        retention: How long done and cancelled jobs are kept. Default: 24h.
+        max_payload: The largest payload, in bytes. Default: 1048576.
+        durable: How many replicas must confirm an enqueue or an outcome before the call returns (WAIT). Default: 0.
+        pool_size: The largest number of connections of one opened driver to one server. Default: 20.
+        connect_timeout: How long connecting may take. Default: 5s.
+        timeout: How long a call may take. Default: 5s.
+        checks: `0`: do not check the server's version and settings at the start. Default: 1.
+        omniq_index: `0`: do not keep the index of OmniQ 4.0. Default: 1.
+        tls: `1`: use TLS with `redis+cluster://` or `redis+sentinel://`. Default: 0.
+        db: The number of the database, with `redis+unix://`. Default: 0.
+        sentinel_username: The login at the sentinels.
+        sentinel_password: The password at the sentinels.
+        sentinel_tls: Whether the sentinels use TLS, 0 or 1. Default: as `tls`.
+        ssl_ca_certs: A file with the CA that signed the server's certificate. Default: the system's.
+        ssl_certfile: A file with our own certificate, for a server that asks for one.
+        ssl_keyfile: A file with the key of that certificate.
+        ssl_cert_reqs: `required`, `optional` or `none`: whether the server's certificate is checked. Default: required.
+        ssl_check_hostname: `0`: trust a checked certificate under any name. Default: 1.
+    """
 
     hosts: tuple[tuple[str, int], ...]
     cluster: bool = False

@@ -6,13 +6,14 @@ job_pages.py.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.redis import records
-from taskharbor.drivers.redis.endpoint import monotonic
+from taskharbor.drivers.redis.endpoint import ScanPosition, monotonic
 from taskharbor.drivers.redis.flows import MAX_READ, read_flow
 from taskharbor.drivers.redis.foreign_jobs import SCAN_EVERY_S, ForeignIds
 from taskharbor.drivers.redis.job_pages import JobPages
@@ -33,6 +34,7 @@ MAX_COUNTED_GROUPS = 1000  # in one script
 MAX_ASKED_QUEUES = 1000  # for what comes next, in one script
 SCAN_COUNT = 1000
 SMALL_STORE_KEYS = 100_000  # a store up to this size is walked whole whenever queues are asked for
+MAX_WALK_STEPS = 100  # of SCAN_COUNT keys in one call, if the store is larger
 STATES = ("ready", "scheduled", "inflight", "blocked", "done", "dlq", "cancelled")  # as counts.lua returns them
 
 
@@ -40,8 +42,10 @@ class ReaderCache:
     """What was found by long walks, for the calls of some seconds."""
 
     def __init__(self) -> None:
-        self.queues: set[str] = set()
-        self.scanned = float("-inf")  # when the keys were walked
+        self.queues: set[str] = set()  # that the last whole walk of the keys found
+        self.found: set[str] = set()  # that the present walk has found
+        self.walked_to: ScanPosition | None = None
+        self.rests_until = float("-inf")
         self.foreign_ids: ForeignIds = {}
 
 
@@ -61,24 +65,30 @@ class JobReader:
         return sorted(names)
 
     async def _discover(self, known: set[str]) -> set[str]:
-        endpoint = self.store.endpoint
+        """Names among the keys, which is how queues of foreign clients become known.
+
+        A large store is walked on by MAX_WALK_STEPS in each call, so that no call takes longer with more jobs. After a
+        whole walk it rests, the longer the larger the store.
+        """
+        endpoint, cache = self.store.endpoint, self.cache
         size = await endpoint.size()
-        if size > SMALL_STORE_KEYS and monotonic() - self.cache.scanned < SCAN_EVERY_S:
-            return self.cache.queues
-        self.cache.scanned = monotonic()
-        found: set[str] = set()
-        async for keys in endpoint.scan("{*}:*", SCAN_COUNT):
-            for key in keys:
-                tag, _, rest = key.partition(b"}:")
-                name = records.name_of(tag[1:])
-                if rest.startswith(b"th:schedules"):
-                    continue  # schedules make no queue known
-                if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
-                    found.add(name)
-        self.cache.queues = found
+        is_small = size <= SMALL_STORE_KEYS
+        if not is_small and cache.walked_to is None and monotonic() < cache.rests_until:
+            return cache.queues
+        position, found = (None, set[str]()) if is_small else (cache.walked_to, cache.found)
+        for _ in itertools.count() if is_small else range(MAX_WALK_STEPS):
+            position, keys = await endpoint.scan_step(position, "{*}:*", SCAN_COUNT)
+            found |= _queues_of(keys)
+            if position is None:
+                break
         for some in sliced(sorted(found - known), MAX_NAMED_QUEUES):
             pairs = [part for name in some for part in (0, name)]
             await endpoint.write("ZADD", QUEUES, "NX", *pairs, key="{th}")
+        if position is not None:
+            cache.walked_to, cache.found = position, found
+            return cache.queues | found
+        cache.walked_to, cache.found, cache.queues = None, set(), found
+        cache.rests_until = monotonic() + SCAN_EVERY_S * max(1, size / SMALL_STORE_KEYS)
         return found
 
     async def counts(self, now: int, cap: int | None = None) -> dict[str, dict[str, int]]:
@@ -210,3 +220,13 @@ def _last_result(found: dict[str, JobRecord | None], id: str) -> bytes | None:
     while job is not None and job.handed_to is not None and (heir := found.get(job.handed_to)) is not None:
         job = heir
     return job.result if job is not None else None
+
+
+def _queues_of(keys: Sequence[bytes]) -> set[str]:
+    """The names of queues in the names of keys."""
+    found = set()
+    for tag in {key.partition(b"}:")[0] for key in keys if not key.partition(b"}:")[2].startswith(b"th:schedules")}:
+        name = records.name_of(tag[1:])
+        if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
+            found.add(name)
+    return found

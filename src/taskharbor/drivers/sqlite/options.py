@@ -21,7 +21,18 @@ IN_MEMORY = ":memory:"
 
 class SqliteOptions(msgspec.Struct, frozen=True):
     """What a DSN says. The path is absolute and has no symbolic links: a later change of directory changes nothing, and
-    all processes lock the same file, whatever name they use."""
+    all processes lock the same file, whatever name they use.
+
+    Three slashes and a relative path, `sqlite:///jobs.db`, or four and an absolute one, `sqlite:////var/lib/jobs.db`.
+
+    Options:
+        synchronous: `full`: what was acknowledged survives a power cut. `normal`: the last transactions before one may
+            be lost. Default: full.
+        migrate: `auto`: upgrade an older schema when the file is opened. `manual`: refuse it, and name
+            `taskharbor migrate`. Default: auto.
+        retention: How long done and cancelled jobs are kept. Default: 24h.
+        max_payload: The largest payload, in bytes. Default: 1048576.
+    """
 
     path: str
     retention: timedelta = DEFAULT_RETENTION

@@ -60,7 +60,14 @@ class Observed(Protocol):
 
 
 class PrometheusObserver:
-    """Counts events into a registry. One serves any number of harbors, clients and workers of a process."""
+    """Counts events into a registry. One serves any number of harbors, clients and workers of a process.
+
+    Options:
+        registry: Where the metrics are registered. Default: prometheus_client's own.
+        buckets: The bounds of the histogram of durations, in seconds.
+        max_label_sets: How many pairs of queue and type have labels of their own; the rest count as `other`.
+            Default: 100.
+    """
 
     def __init__(
         self,

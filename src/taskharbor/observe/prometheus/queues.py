@@ -40,6 +40,12 @@ class QueueCollector(Collector):
     """Register it in a registry: `REGISTRY.register(QueueCollector(harbor.driver))`. Safe to scrape from many threads.
 
     At most `max_queues` queues have a label of their own; the jobs of all others count as `other`, without an age.
+
+    Options:
+        clock: What time it is. Default: the clock of the store.
+        every: The store is read at most once in this many seconds. Default: 15.
+        timeout: How many seconds a read may take. Default: 5.
+        max_queues: How many queues have a label of their own. Default: 100.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class MetricsServer:
         self.port: int = server.server_port
 
     def watch(self, driver: Driver, clock: Clock | None = None) -> None:
-        """Serve figures of the queues of a store, too. Only the first store counts."""
+        """Serve figures of the queues of a store, too. Only the first store counts. `clock`: by default the store's."""
         if self._queues is None:
             self._queues = QueueCollector(driver, clock=clock)
             self._registry.register(self._queues)
@@ -65,10 +65,11 @@ def serve(
     shared: SharedMetrics | None = None,
     clock: Clock | None = None,
 ) -> MetricsServer:
-    """Serve a registry's metrics on a port (0: any that is free), and, with a driver, those of its queues.
+    """Serve a registry's metrics on a port (0: any that is free), and, with a `driver`, those of its queues.
 
-    `shared`: what `share()` returned, to serve the metrics of all processes instead of this one's. `address`: 0.0.0.0
-    lets other hosts read. Raises OSError if the port is not available.
+    `registry`: by default prometheus_client's own. `shared`: what `share()` returned, to serve the metrics of all
+    processes instead of this one's. `address`: 0.0.0.0 lets other hosts read. `clock`: by default the store's. Raises
+    OSError if the port is not available.
     """
     if shared is not None:
         registry = CollectorRegistry()

@@ -39,7 +39,7 @@ SUMMED = ("counter", "histogram", "summary")  # file names begin with the type o
 
 
 class SharedMetrics(Collector):
-    """The sum over all processes that write to a folder. Close it when they are gone."""
+    """The sum over all processes that write to a folder. Close it when they are gone. `own`: delete the folder then."""
 
     def __init__(self, folder: str | Path, *, own: bool = False) -> None:
         self.folder = Path(folder)

@@ -1,8 +1,7 @@
 """A CSV import in chunks: split, load all chunks side by side, then commit once. And go on where it failed.
 
-Run it: python examples/csv_import.py. Without a file it writes one of its own, with a mistake in it, and shows how the
-import fails, is corrected and resumed. `python examples/csv_import.py orders.csv` imports a file of yours with the
-columns order, customer and cents.
+Without a file it writes one of its own, with a mistake in it, and shows how the import fails, is corrected and
+resumed. `python app.py orders.csv` imports a file of yours with the columns order, customer and cents.
 
 How many chunks there are is known only once the file was looked at: `split` returns the workflow that takes its place.
 Each chunk is loaded into a staging table under its own number, so that loading one twice changes nothing; `commit`

@@ -1,7 +1,7 @@
 """A nightly report on a schedule: one job for each night, also for the night in which no worker ran.
 
-Run it: python examples/nightly_report.py. Time is moved by hand here, so that nobody has to wait for the night. The
-clocks of Zurich go forward in the second one: 02:30 does not exist, and the report comes at 03:00.
+Time is moved by hand here. The clocks of Zurich go forward in the second night: 02:30 does not exist, and the report
+comes at 03:00.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Thumbnails: one job for each picture, side by side, and a contact sheet of them all at the end.
 
-Run it: python examples/thumbnails.py (it needs Pillow: pip install pillow). Without a folder it draws some pictures of
-its own; `python examples/thumbnails.py ~/Pictures` takes yours. The pictures stay on the disk; what travels between
-the jobs are their paths. Pillow computes without holding the interpreter, so threads are enough.
+Without a folder it draws some pictures of its own; `python app.py ~/Pictures` takes yours. The pictures stay on the
+disk; what travels between the jobs are their paths. Pillow computes without holding the interpreter, so threads are
+enough.
 """
 
 import atexit

@@ -1,0 +1,5 @@
+"""The exceptions of the stand-in."""
+
+
+class SoftTimeLimitExceeded(Exception):
+    pass
