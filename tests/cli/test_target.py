@@ -145,7 +145,9 @@ def test_an_app_that_cannot_be_used(folder: Path, app: str, expected: str):
     (folder / "broken_a.py").write_text("x = 1\ny = x / 0\n")
     (folder / "broken_b.py").write_text("import no_such_module_there\n")
     (folder / "broken_c.py").write_text("x = 1\ndef harbor(:\n")
-    (folder / "broken_d.py").write_text("import django.core.exceptions as of\nraise of.AppRegistryNotReady('not loaded')\n")
+    (folder / "broken_d.py").write_text(
+        "import django.core.exceptions as of\nraise of.AppRegistryNotReady('not loaded')\n"
+    )
     answer = taskharbor("list", "--app", app)
     assert expected in answer.line
     assert answer.code == 2
