@@ -94,13 +94,13 @@ def poison(store: str, folder: Path) -> Figures:
         for number in dead:
             assert len(runs[number]) == 3, f"the poison ran {len(runs[number])} times"
             assert stored[runs[number][0].data[1]].reason == "crashed 3 times"
-            for note in runs[number]:
-                field.hurt("poison", note.time, note.time + 2.0, note.pid)
+            for note in runs[number]:  # it takes its process down, and with it what began there meanwhile
+                field.hurt("poison", note.time, max(each.time for each in starts if each.pid == note.pid), note.pid)
         assert all(stored[runs[n][0].data[1]].attempts == 0 for n in others), "a neighbour was blamed"
         verdict = field.verdict(stored, dead=frozenset(dead), max_lost=3)
         sender.harbor.close()
         return of_verdict(verdict, 3 * len(dead), f"handlers that end their process: {', '.join(kinds)}",
-                          f"each ran 3 times, then DLQ; {len(others)} neighbours done")  # fmt: skip
+                          f"each ran 3 times, then DLQ; {len(others)} neighbours done; a process that keeps dying is started with pauses")  # fmt: skip
 
 
 @row("blocked", seconds=130)
@@ -185,4 +185,4 @@ def shutdown(store: str, folder: Path) -> Figures:
         assert killed or not lost, f"{lost} jobs were left to their leases by a graceful stop"
         sender.harbor.close()
         return of_verdict(verdict, len(chosen), "SIGTERM once, twice, to the group, then SIGKILL",
-                          f"last start {latest:.2f} s after the signal; no attempt spent")  # fmt: skip
+                          f"last start {latest:.2f} s after the signal; no attempt spent; recovery includes the start of the next workers")  # fmt: skip
