@@ -54,6 +54,7 @@ def idempotent_race(store: str, folder: Path) -> Figures:
     clients = lanes.figure(test=4, chaos=16)
     with field_on(shared_store(store, folder), folder, lease=30.0) as field:
         options = {"keys": keys, "clients": clients, "rolls_back": store in ("sqlite", "postgres")}
+        assert field.stored() == {}  # and the store is made: this row is about keys
         racers = [field.spawn("racer", first=0, **{**options, "seed": lanes.seed() + n}) for n in range(processes)]
         field.ended(*racers, patience=900)
         assert len(field.notes("stopped")) == processes, field.log()
