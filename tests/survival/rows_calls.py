@@ -40,11 +40,11 @@ def cancellation(store: str, folder: Path) -> Figures:
             return JobRecord(id=f"j{made:06}", type="t")
 
         async def held() -> Any:
-            await driver.enqueue([fresh()], now)
-            async with asyncio.timeout(60):  # a call that was cancelled may hold a row until the server has stopped it
-                while not (some := await driver.reserve(["default"], now, LEASE, 1, "w")):
-                    await asyncio.sleep(0)
-            return some[0].lease
+            async with asyncio.timeout(60):
+                while True:  # a reserve that was cancelled may take the job, before the server has stopped it
+                    await driver.enqueue([fresh()], now)
+                    if some := await driver.reserve(["default"], now, LEASE, 1, "w"):
+                        return some[0].lease
 
         async def calls() -> dict[str, Callable[[], Awaitable[Any]]]:
             lease, job = await held(), fresh()
