@@ -23,7 +23,7 @@ def cancellation(store: str, folder: Path) -> Figures:
     """Each call is cancelled after one step of the event loop, two, three, … until it ends before. Then the next call
     gets its own reply."""
     found = shared_store(store, folder)
-    rounds = lanes.figure(test=1, chaos=20)
+    rounds = lanes.figure(test=1, chaos=5)
     stride = lanes.figure(test=5, chaos=1)
 
     async def live() -> tuple[int, int]:
