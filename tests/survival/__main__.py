@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import secrets
 import shutil
 import subprocess
@@ -112,6 +113,12 @@ def again(row: Row, seed: int) -> str:
     return f"make chaos ROW={row.scenario}-{row.store} SEED={seed}"
 
 
+def age(commit: str) -> int:
+    """How many commits lead to this one."""
+    command = ["git", "-C", str(ROOT), "rev-list", "--count", commit]
+    return int(subprocess.run(command, capture_output=True, text=True, check=False).stdout or 0)
+
+
 def described(seed: int, seconds: float, rows: list[dict[str, Any]], beside: str) -> dict[str, Any]:
     """Everything that a reader needs to judge the figures, or to repeat them."""
     memory = int(next(line for line in Path("/proc/meminfo").read_text().splitlines()).split()[1]) / 1024**2
@@ -120,23 +127,23 @@ def described(seed: int, seconds: float, rows: list[dict[str, Any]], beside: str
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seed": seed,
         "command": f"make chaos SEED={seed}",
-        "commits": sorted({row["commit"] for row in rows}),
+        "commits": sorted({row["commit"] for row in rows}, key=age),
         "minutes": round(seconds / 60),
         "machine": f"{machine} {beside}".strip(),
         "versions": {
             "TaskHarbor": version("taskharbor"),
             "Python": platform.python_version(),
-            "PostgreSQL": _version(postgres.binary("postgres"), -1, "--version"),
-            "Redis": _version(redis.binary("redis7"), 2, "--version").removeprefix("v="),
+            "PostgreSQL": _version(postgres.binary("postgres")),
+            "Redis": _version(redis.binary("redis7")),
         },
         "rows": rows,
     }
 
 
-def _version(program: str, word: int, *options: str) -> str:
-    said = subprocess.run([program, *options], capture_output=True, text=True, check=False).stdout
-    words = said.partition("(")[0].split() if "PostgreSQL" in said else said.split()
-    return words[word]
+def _version(program: str) -> str:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\d+(\.\d+)+", said)
+    return found.group() if found else "unknown"
 
 
 def kept(folder: Path) -> list[dict[str, Any]]:

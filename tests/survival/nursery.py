@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import psycopg as _psycopg
@@ -145,7 +146,10 @@ def racer(spec: dict[str, Any]) -> None:
         order = keys[:]
         random.Random(spec["seed"] * 1000 + turn).shuffle(order)
         for n in order:
-            await tasks.work.options(idempotency_key=f"key {n}").aenqueue(n=n)
+            while True:  # a busy store may not answer in time; the key makes it safe to send again
+                with suppress(BackendUnavailable):
+                    await tasks.work.options(idempotency_key=f"key {n}").aenqueue(n=n)
+                    break
 
     async def live() -> None:
         async with harbor:
@@ -171,7 +175,8 @@ def roll_back(spec: dict[str, Any], keys: list[int], tasks: Tasks, chance: rando
         try:
             plain = Harbor(spec["dsn"])
             work = Tasks(plain, spec["folder"]).work
-            work.options(idempotency_key=f"key {n}", connection=connection).enqueue(n=n)
+            with suppress(BackendUnavailable):
+                work.options(idempotency_key=f"key {n}", connection=connection).enqueue(n=n)
             connection.rollback()
             plain.close()
         finally:

@@ -19,6 +19,8 @@ from tests.survival.tasks import BLOCKS, POISONS, Tasks
 
 LONG = ("--lease", "600", "--heartbeat", "200")
 SHORT = ("--lease", "5", "--max-lost", "1000")
+PAUSES = "a process that keeps dying is started with pauses"
+STARTS = "recovery includes the start of the next workers"
 STEADY_S = 11.0  # a process that dies again within ten seconds is started with a delay
 
 
@@ -88,19 +90,18 @@ def poison(store: str, folder: Path) -> Figures:
             dead += sender.send("poison", how=kind)
             others += sender.send("work", neighbours, seconds=0.05)
             stored = field.settled(sender.next, patience=300)
-        runs = {
-            number: [note for note in field.notes("start") if note.data[0] == number] for number in (*dead, *others)
-        }
+        starts = field.notes("start")
+        runs = {number: [note for note in starts if note.data[0] == number] for number in (*dead, *others)}
         for number in dead:
             assert len(runs[number]) == 3, f"the poison ran {len(runs[number])} times"
             assert stored[runs[number][0].data[1]].reason == "crashed 3 times"
-            for note in runs[number]:
-                field.hurt("poison", note.time, note.time + 2.0, note.pid)
+            for note in runs[number]:  # it takes its process down, and with it what began there meanwhile
+                field.hurt("poison", note.time, max(each.time for each in starts if each.pid == note.pid), note.pid)
         assert all(stored[runs[n][0].data[1]].attempts == 0 for n in others), "a neighbour was blamed"
         verdict = field.verdict(stored, dead=frozenset(dead), max_lost=3)
         sender.harbor.close()
         return of_verdict(verdict, 3 * len(dead), f"handlers that end their process: {', '.join(kinds)}",
-                          f"each ran 3 times, then DLQ; {len(others)} neighbours done")  # fmt: skip
+                          f"each ran 3 times, then DLQ; {len(others)} neighbours done; {PAUSES}")  # fmt: skip
 
 
 @row("blocked", seconds=130)
@@ -185,4 +186,4 @@ def shutdown(store: str, folder: Path) -> Figures:
         assert killed or not lost, f"{lost} jobs were left to their leases by a graceful stop"
         sender.harbor.close()
         return of_verdict(verdict, len(chosen), "SIGTERM once, twice, to the group, then SIGKILL",
-                          f"last start {latest:.2f} s after the signal; no attempt spent")  # fmt: skip
+                          f"last start {latest:.2f} s after the signal; no attempt spent; {STARTS}")  # fmt: skip

@@ -22,12 +22,14 @@ def summary(run: dict[str, Any]) -> str:
     faults, jobs = sum(row["faults"] for row in rows), sum(row["jobs"] for row in rows)
     lost, unexplained = sum(row["lost"] for row in rows), sum(row["unexplained"] for row in rows)
     again = sum(row["duplicates"] for row in rows)
+    ends = dict.fromkeys((run["commits"][0], run["commits"][-1]))
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
     return (
         f"{len(rows)} rows of {len(SCENARIOS)} scenarios: {faults:,} faults, {jobs:,} jobs, **{lost} lost, "
         f"{unexplained} executed again without a cause** ({again:,} executed again because of a fault).\n\n"
-        f"Made on {run['date']} by `{run['command']}` (seed {run['seed']}), {run['minutes']} minutes, from commit "
-        f"{', '.join(f'`{commit}`' for commit in run['commits'])}. {run['machine']} {versions}."
+        f"Made on {run['date']} by `{run['command']}` (seed {run['seed']}), {run['minutes']} minutes, from "
+        f"{'commits' if len(run['commits']) > 1 else 'commit'} {' to '.join(f'`{commit}`' for commit in ends)}. "
+        f"{run['machine']} {versions}."
     )
 
 
@@ -45,9 +47,10 @@ def lines(run: dict[str, Any]) -> list[str]:
                 continue
             name = f"**{scenario.title}**: {scenario.wanted}" if first else ""
             first = False
+            jobs = f"{row['jobs']:,}" if row["jobs"] else "–"
             number = f"{row['faults']:,}: " if row["faults"] else ""
             made.append(
-                f"| {name} | {title} | {number}{row['what']} | {row['jobs']:,} | {row['lost']} | {row['unexplained']} "
+                f"| {name} | {title} | {number}{row['what']} | {jobs} | {row['lost']} | {row['unexplained']} "
                 f"| {seconds(row['recovery'])} | {row['note']} |"
             )
     return made

@@ -40,7 +40,7 @@ def test_every_row_was_run(run: dict[str, Any]) -> None:
 def test_nothing_was_lost_and_nothing_unexplained(run: dict[str, Any]) -> None:
     for row in run["rows"]:
         assert (row["lost"], row["unexplained"]) == (0, 0), row
-        assert row["jobs"] > 0
+        assert row["jobs"] > 0 or row["note"]
 
 
 def test_the_run_can_be_repeated(run: dict[str, Any]) -> None:

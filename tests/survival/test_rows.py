@@ -21,7 +21,7 @@ def run(scenario: str, store: str) -> None:
     with tempfile.TemporaryDirectory(dir=on_disk(), prefix="th-row-") as folder:
         figures = ROWS[scenario, store].run(store, Path(folder))
     assert (figures.lost, figures.unexplained) == (0, 0)
-    assert figures.jobs > 0
+    assert figures.jobs > 0 or figures.note
     record(scenario, store, figures)
     if lanes.run() != "test":
         print(figures)
