@@ -13,8 +13,8 @@ from tests.survival.checker import Verdict
 
 @dataclass
 class Figures:
-    """What happened in one row. `recovery` is in seconds, None where nothing had to recover. A row that counts something
-    else than jobs has none, and says in its `note` what."""
+    """What happened in one row. `recovery` is in seconds, None where nothing had to recover. A row that counts other
+    things than jobs has none, and says in its `note` what."""
 
     jobs: int
     faults: int
