@@ -40,9 +40,9 @@ def make(folder: Path, python: str, django: str) -> Path:
     stamp, wanted = folder / ".installed", "\n".join([python, *pins])
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return made
-    # Without a pip of its own, which would take longer than all the rest: that of this environment installs.
-    subprocess.run([python, "-m", "venv", "--clear", "--without-pip", folder], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(made), "install", "--quiet", "--disable-pip-version-check"]
+    # With a pip of its own: that of this environment may be too old to run under a newer Python (23.0 with 3.13 is).
+    subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
+    pip = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for what in (pins, ["--no-deps", "-e", str(ROOT)]):
         done = subprocess.run([*pip, *what], cwd=ROOT, capture_output=True, text=True)
         if done.returncode:

@@ -63,6 +63,17 @@ def metadata(wheel: Path) -> Metadata:
         return Metadata.from_email(archive.read(name), validate=True)
 
 
+def installer(interpreter: str) -> str:
+    """A Python whose pip can install for this one: pip runs under it, and an older pip fails under a newer Python."""
+    if interpreter == sys.executable:
+        return interpreter
+    place = KEPT / f"pip-{hashlib.sha256(interpreter.encode()).hexdigest()[:12]}"
+    python = place / "bin" / "python"
+    if not os.access(python, os.X_OK):
+        run(interpreter, "-m", "venv", "--clear", place)
+    return str(python)
+
+
 @contextmanager
 def environment(interpreter: str, wheel: Path, extras: Sequence[str] = ()) -> Iterator[Path]:
     """An environment with the wheel and nothing else; yields its folder of programs. One user at a time."""
@@ -72,7 +83,7 @@ def environment(interpreter: str, wheel: Path, extras: Sequence[str] = ()) -> It
     with open(place.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         python, stamp = place / "bin" / "python", place / "made"
-        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-input"]
+        pip = [installer(interpreter), "-m", "pip", "--python", str(python), "install", "--quiet", "--no-input"]
         pip += ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
         if os.access(python, os.X_OK) and stamp.exists() and stamp.read_text() == asked:
             run(*pip, "--no-deps", "--force-reinstall", wheel)
