@@ -64,9 +64,11 @@ def sources() -> Path:
         archive = _download(wanted, folder)
         with tarfile.open(archive) as packed:
             members = [each for each in packed.getmembers() if "/tests/tasks/" in each.name and each.isfile()]
+            (folder / "new" / "tasks").mkdir(parents=True, exist_ok=True)
             for member in members:
-                member.name = f"tasks/{member.name.rpartition('/')[2]}"
-            packed.extractall(folder / "new", members, filter="data")
+                text = packed.extractfile(member)
+                assert text is not None  # it is a file
+                (folder / "new" / "tasks" / member.name.rpartition("/")[2]).write_bytes(text.read())
         archive.unlink()
         shutil.rmtree(folder / "tasks", ignore_errors=True)
         (folder / "new" / "tasks").rename(folder / "tasks")

@@ -50,7 +50,8 @@ def build(folder: Path) -> Distribution:
     run(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=ROOT)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 is the first to have it
+        archive.extractall(folder)
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "again", cwd=unpacked)
     return Distribution(sdist, wheel, folder / "again" / wheel.name, unpacked)
