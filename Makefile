@@ -119,21 +119,26 @@ check: $(STAMP) ## lint, formatting, types, import rules
 	@echo "check: imports"
 	$(call quietly,$(BIN)/lint-imports)
 
+# The checks use one core; meanwhile the other one installs what the lanes need.
 .PHONY: test
-test: check ## everything a change must pass: check, all lanes, and that every lane really ran
+test: $(STAMP) ## everything a change must pass: check, all lanes, and that every lane really ran
+	@$(MAKE) -j 2 --output-sync=line check provision
 	@$(MAKE) all-lanes
 	@echo "make test: all lanes ran, all green"
 
 # All lanes without the checks: also what the matrix runs for each other Python.
 .PHONY: all-lanes
 # `make matrix` names the lanes for the lowest and the newest libraries: those that meet their code.
-all-lanes: $(STAMP)
-	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
+all-lanes: $(STAMP) provision
 	@echo "test: all lanes, $(JOBS) processes"
 	@rm -rf $(LANES)
 	@TASKHARBOR_LANES=$(LANES) $(PYTEST)
 	@echo "test: did every lane run?"
 	@$(BIN)/python -m tests.lanes check $(LANES)
+
+.PHONY: provision
+provision: $(STAMP)
+	@TASKHARBOR_PYTHON=$(BIN)/python tests/servers/provision
 
 .PHONY: quick
 quick: check ## before you save: check, and the quick lanes, which need no server (two minutes)

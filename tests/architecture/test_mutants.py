@@ -67,7 +67,8 @@ def test_the_cases_of_a_feature_notice(theme, mutant, tmp_path, monkeypatch):
 def test_the_machine_notices(mutant, tmp_path):
     how = {"profiles": ["one group"]} if "slot" in mutant.name else {}
     with copied(mutant, tmp_path) as package:
-        assert not survives_the_machine(package.MemoryDriver, 200, **how), f"survived: {mutant.name}"
+        # The order of sets is another one in each process, and so are the walks: some mistakes need many of them.
+        assert not survives_the_machine(package.MemoryDriver, 600, **how), f"survived: {mutant.name}"
 
 
 @pytest.mark.rotates(3)

@@ -138,12 +138,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("broken_a:harbor", "importing broken_a failed at broken_a.py:2: ZeroDivisionError"),
         ("broken_b:harbor", "importing broken_b failed at broken_b.py:1: ModuleNotFoundError"),
         ("broken_c:harbor", "importing broken_c failed at broken_c.py:2: SyntaxError"),
+        ("broken_d:harbor", "not loaded; in a Django project use `python manage.py harbor …`"),
     ],
 )
 def test_an_app_that_cannot_be_used(folder: Path, app: str, expected: str):
     (folder / "broken_a.py").write_text("x = 1\ny = x / 0\n")
     (folder / "broken_b.py").write_text("import no_such_module_there\n")
     (folder / "broken_c.py").write_text("x = 1\ndef harbor(:\n")
+    (folder / "broken_d.py").write_text(
+        "import django.core.exceptions as of\nraise of.AppRegistryNotReady('not loaded')\n"
+    )
     answer = taskharbor("list", "--app", app)
     assert expected in answer.line
     assert answer.code == 2

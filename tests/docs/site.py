@@ -34,6 +34,7 @@ def sources() -> dict[Path, str]:
     found = {page: page.relative_to(ROOT / "docs").as_posix() for page in sorted((ROOT / "docs").glob("*.md"))}
     found |= {page: f"reference/{page.name}" for page in sorted((ROOT / "docs" / "reference").glob("*.md"))}
     found = {page: name.replace("README.md", "index.md") for page, name in found.items()}
+    found[ROOT / "examples" / "README.md"] = "project/examples.md"
     return found | {page: f"project/{page.name.lower()}" for page in sorted(ROOT.glob("*.md"))}
 
 

@@ -67,4 +67,7 @@ def broken_import(option: str, module: str, error: Exception) -> CommandError:
     if isinstance(error, SyntaxError) and error.filename:
         place = (error.filename, error.lineno)
     where = f" at {os.path.basename(place[0])}:{place[1]}" if place else ""
-    return usage_error(f"{option}: importing {module} failed{where}: {type(error).__name__}: {error}")
+    # Django's own error says neither that its set-up is missing nor who does that for a command.
+    of_django = type(error).__module__.startswith("django.core.exceptions")
+    hint = "; in a Django project use `python manage.py harbor …`, which sets Django up first" if of_django else ""
+    return usage_error(f"{option}: importing {module} failed{where}: {type(error).__name__}: {error}{hint}")
