@@ -102,7 +102,7 @@ def cancellation(store: str, folder: Path) -> Figures:
 @row("backlog", seconds=250)
 def backlog(store: str, folder: Path) -> Figures:
     """A reserve beside many ready jobs, scheduled ones, and jobs whose lease has ended."""
-    ready, scheduled, expired = lanes.figure(1000, 300_000), lanes.figure(100, 30_000), lanes.figure(20, 3000)
+    ready, scheduled, expired = lanes.figure(1000, 1_000_000), lanes.figure(100, 100_000), lanes.figure(20, 10_000)
     calls = lanes.figure(test=20, chaos=3000)
     found = shared_store(store, folder)
 

@@ -23,7 +23,7 @@ def summary(run: dict[str, Any]) -> str:
     lost, unexplained = sum(row["lost"] for row in rows), sum(row["unexplained"] for row in rows)
     again = sum(row["duplicates"] for row in rows)
     ends = dict.fromkeys((run["commits"][0], run["commits"][-1]))
-    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(run["versions"].items()))
     return (
         f"{len(rows)} rows of {len(SCENARIOS)} scenarios: {faults:,} faults, {jobs:,} jobs, **{lost} lost, "
         f"{unexplained} executed again without a cause** ({again:,} executed again because of a fault).\n\n"
