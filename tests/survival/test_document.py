@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.lanes import ROOT
 from tests.survival import table
 from tests.survival.registry import ALL, load
 from tests.survival.scenarios import SCENARIOS
@@ -31,6 +32,13 @@ def test_every_scenario_has_on_every_store_a_row_or_a_reason() -> None:
 def test_the_page_is_made_from_the_figures(run: dict[str, Any]) -> None:
     shown = PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
     assert shown.strip() == table.page(run).strip(), "run: python -m tests.survival.table"
+
+
+def test_the_readme_shows_the_same_sums(run: dict[str, Any]) -> None:
+    faults, jobs = (f"{sum(row[what] for row in run['rows']):,} {what}" for what in ("faults", "jobs"))
+    shown = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(SCENARIOS)} scenarios" in shown
+    assert f"{faults}, {jobs}, **0 lost**" in shown
 
 
 def test_every_row_was_run(run: dict[str, Any]) -> None:
