@@ -68,7 +68,7 @@ DIRECTORIES = {
     "tests/cost": "cost-redis",
     "tests/release": "release",
     "tests/secrecy": "secrets",
-    "tests/django": "django",
+    "tests/in_django": "django",
     "tests/security": "security",
     "tests/cli/test_secrets.py": "secrets",
     "tests/observe/test_secrets.py": "secrets",

@@ -107,14 +107,14 @@ def run_libraries(end: str) -> str:
 
 def djangos() -> list[str]:
     """Every Django with every Python that it runs on: django-5.2-3.11, …"""
-    from tests.django import environment  # which uses this module
+    from tests.in_django import environment  # which uses this module
 
     return [f"django-{series}-{version}" for series, versions in environment.PYTHONS.items() for version in versions]
 
 
 def run_django(name: str) -> str:
     """The lane of Django with one version of it on one Python; returns a verdict."""
-    from tests.django import environment
+    from tests.in_django import environment
 
     _, series, version = name.split("-")
     path = find(version)

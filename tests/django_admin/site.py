@@ -15,7 +15,7 @@ import httpx
 
 from taskharbor import Harbor
 from tests.dashboard.scene import Scene, plan, play
-from tests.django import environment
+from tests.in_django import environment
 from tests.lanes import ROOT
 
 PROJECT = Path(__file__).parent / "project"

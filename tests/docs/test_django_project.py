@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.django.environment import python
 from tests.docs.pages import ROOT
+from tests.in_django.environment import python
 from tests.servers.postgres import free_port
 from tests.supervisor.worker_run import PATIENCE, eventually
 

@@ -18,7 +18,7 @@ from tests.docs.pages import PAGES, ROOT, name_of
 from tests.servers import redis as servers
 
 SOURCE = ROOT / "src"
-# They can be imported in a project of Django's only, where tests/django imports them.
+# They can be imported in a project of Django's only, where tests/in_django imports them.
 OF_A_PROJECT = {"app", "admin", "admin_views", "dashboard", "models"}
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.django import environment
 from tests.docs import pages
 from tests.docs.pages import ROOT, Step
 from tests.docs.terminal import PATIENCE, Terminal
+from tests.in_django import environment
 
 # Calls an ASGI application without a server, as one would: its lifespan, then a request, then the end.
 ASK = """

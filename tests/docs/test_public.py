@@ -43,7 +43,7 @@ def test_every_module_with_public_names_is_listed():
 @pytest.mark.parametrize("module", PUBLIC)
 def test_a_listed_module_has_all_the_names_that_it_declares(module: str):
     loaded = importlib.import_module(module)
-    needs_settings = {"harbor"} if module == "taskharbor.django" else set()  # of Django: tests/django has them
+    needs_settings = {"harbor"} if module == "taskharbor.django" else set()  # of Django: tests/in_django has them
     assert [name for name in loaded.__all__ if name not in needs_settings and not hasattr(loaded, name)] == []
 
 

@@ -1,6 +1,6 @@
 """Which Python and which Django the lane `django` runs with.
 
-Django 6 needs Python 3.12 or later. If this machine has one, `python -m tests.django.environment` (which
+Django 6 needs Python 3.12 or later. If this machine has one, `python -m tests.in_django.environment` (which
 tests/servers/provision calls) makes `.venv-django` with it: the newest Django 6 and what the project needs. If there is
 none, the lane runs with the Python of the tests and Django 5.2 with the backport. $TASKHARBOR_DJANGO names an
 interpreter of another environment, as `make matrix` does.
@@ -87,7 +87,7 @@ def main() -> None:
     path = interpreter()
     if path is not None and not os.environ.get("TASKHARBOR_DJANGO"):
         make(FOLDER, path, NEWEST)
-    from tests.django.upstream import sources
+    from tests.in_django.upstream import sources
 
     sources()  # here and not in a test, which should cost no more than what it tests
     without = "" if path is not None else " (there is no Python 3.12 or later here, which Django 6 needs)"

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.django.environment import described, python
-from tests.django.site_program import BACKEND, PATIENCE, SITE, clean, command, run
+from tests.in_django.environment import described, python
+from tests.in_django.site_program import BACKEND, PATIENCE, SITE, clean, command, run
 from tests.servers import postgres
 from tests.supervisor.worker_run import eventually
 

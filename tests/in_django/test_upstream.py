@@ -4,9 +4,9 @@ import json
 import re
 import subprocess
 
-from tests.django.environment import described, python, version
-from tests.django.site_program import PATIENCE, SITE, clean
-from tests.django.upstream import LEFT_OUT, OF_THE_BACKPORT, sources
+from tests.in_django.environment import described, python, version
+from tests.in_django.site_program import PATIENCE, SITE, clean
+from tests.in_django.upstream import LEFT_OUT, OF_THE_BACKPORT, sources
 
 
 def test_those_that_hold_for_every_backend() -> None:

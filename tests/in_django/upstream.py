@@ -12,7 +12,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.django.environment import FOLDER, NEWEST, SERIES, version
+from tests.in_django.environment import FOLDER, NEWEST, SERIES, version
 
 CACHE = FOLDER.parent / ".venv-django-tests"
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.django.site_program import BACKEND, run
+from tests.in_django.site_program import BACKEND, run
 from tests.servers import postgres, redis
 
 CASES = ("shop.cases.transactions", "shop.cases.results")

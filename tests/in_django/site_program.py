@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.django.environment import described, python
+from tests.in_django.environment import described, python
 
 SITE = Path(__file__).parent / "site"
 BACKEND = "taskharbor.django.TaskHarborBackend"
