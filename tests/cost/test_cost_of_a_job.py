@@ -166,6 +166,18 @@ def size(between: Relay) -> Cost:
 
 @pytest.mark.lane("cost-redis")
 def test_commands_and_bytes_of_a_job_on_redis() -> None:
+    """Up to three times: on a machine that stalls, the driver's look for foreign queues falls between two calls."""
+    for last in (False, False, True):
+        found = on_redis()
+        try:
+            check("redis", found)
+            return
+        except AssertionError:
+            if last:
+                raise
+
+
+def on_redis() -> dict[str, Cost]:
     server = redis_servers.shared("redis7")
     server.empty()
     own = server.client()
@@ -188,4 +200,4 @@ def test_commands_and_bytes_of_a_job_on_redis() -> None:
 
         asyncio.run(ways(f"{between.address(server.url)}?checks=0", measure))
     own.close()
-    check("redis", found)
+    return found
