@@ -13,8 +13,8 @@ STAMP   := $(VENV)/.installed
 SITE    := $(VENV)/.site
 PYTHON  ?=
 SECONDS ?= 600
-# One more than cores: half of the time tests wait for servers, processes and locks.
-JOBS    ?= 3
+# Twice the cores: for much of the time tests wait for servers, processes and locks.
+JOBS    ?= 4
 STORE   ?= all
 OPTIONS ?=
 SEED    ?=

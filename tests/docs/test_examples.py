@@ -15,15 +15,17 @@ import pytest
 from tests import lanes
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, name_of
+from tests.in_django.environment import OF_A_PROJECT
 from tests.servers import redis as servers
 
 SOURCE = ROOT / "src"
-# They can be imported in a project of Django's only, where tests/in_django imports them.
-OF_A_PROJECT = {"app", "admin", "admin_views", "dashboard", "models"}
 MODULES = sorted(
-    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-    for path in (SOURCE / "taskharbor").rglob("*.py")
-    if path.name != "__main__.py" and not (path.parent.name == "django" and path.stem in OF_A_PROJECT)
+    {
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        for path in (SOURCE / "taskharbor").rglob("*.py")
+        if path.name != "__main__.py"
+    }
+    - OF_A_PROJECT
 )
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if (path / "README.md").exists())
 COMMAND = "2. `python app.py` in this folder: "

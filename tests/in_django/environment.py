@@ -16,6 +16,8 @@ from tests import matrix
 from tests.lanes import ROOT
 
 FOLDER = ROOT / ".venv-django"
+OF_A_PROJECT = frozenset(f"taskharbor.django.{name}" for name in ("app", "admin", "admin_views", "dashboard", "models"))
+"""Modules that can be imported only where Django is set up, as in the project of this lane."""
 NEWEST = "6.1.3"
 """The Django of `make test`, and of Django's own tests (upstream.py)."""
 SERIES = {"5.2": "5.2.19", "6.0": "6.0.10", "6.1": NEWEST}

@@ -23,6 +23,7 @@ def test_postgres() -> None:
 
 
 def test_jobs_elsewhere() -> None:
+    redis.shared().empty()
     dsn = redis.shared().url
     tasks = {
         "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"dsn": dsn}},

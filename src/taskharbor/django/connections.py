@@ -67,10 +67,13 @@ def lend(mine: Mapping[str, Any]) -> Iterator[None]:
 def borrowed() -> Iterator[None]:
     """Use the lent connections in this thread."""
     with in_use:
+        # This may be the thread of the test itself: then each is its own, and has to stay. Django closes at the end of
+        # the tests what the thread has then; a connection that it lost keeps the test database from being dropped.
+        before = {alias: connections[alias] for alias in _lent}
         for alias, connection in _lent.items():
             connections[alias] = connection
         try:
             yield
         finally:
-            for alias in _lent:
-                del connections[alias]
+            for alias, connection in before.items():
+                connections[alias] = connection

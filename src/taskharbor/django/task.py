@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -79,8 +79,8 @@ class HarborTask(Task):  # type: ignore[misc]  # Django has no types
     unrecoverable: Any = None
     group: str | None = None
     group_limit: int | None = None
-    idempotency_key: str | None = None
-    metadata: Mapping[str, str] | None = None
+    idempotency_key: str | None = field(default=None, repr=False)  # as in our own tasks: it may name a person
+    metadata: Mapping[str, str] | None = field(default=None, repr=False)
     process: bool | None = None
 
     def __post_init__(self) -> None:
