@@ -19,7 +19,9 @@ def test_a_file(tmp_path: Path) -> None:
 
 
 def test_postgres() -> None:
-    assert "OK" in run("test", *CASES, SITE_DATABASE=postgres.shared().address(postgres.shared().database()))
+    # The server goes with the tests, so Django need not drop the database, which waits for every connection to it.
+    database = postgres.shared().address(postgres.shared().database())
+    assert "OK" in run("test", *CASES, "--keepdb", SITE_DATABASE=database)
 
 
 def test_jobs_elsewhere() -> None:
