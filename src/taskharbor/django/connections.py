@@ -65,11 +65,16 @@ def lend(mine: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def borrowed() -> Iterator[None]:
-    """Use the lent connections in this thread."""
+    """Use the lent connections in this thread, and close those that the handler opened beside them.
+
+    Nobody else would: the thread of a handler outlives the test, and its connection keeps Django from dropping the
+    test database.
+    """
     with in_use:
         # This may be the thread of the test itself: then each is its own, and has to stay. Django closes at the end of
         # the tests what the thread has then; a connection that it lost keeps the test database from being dropped.
         before = {alias: connections[alias] for alias in _lent}
+        kept = {id(each) for each in (*_opened(), *_lent.values())}
         for alias, connection in _lent.items():
             connections[alias] = connection
         try:
@@ -77,3 +82,11 @@ def borrowed() -> Iterator[None]:
         finally:
             for alias, connection in before.items():
                 connections[alias] = connection
+            for connection in _opened():
+                if id(connection) not in kept:
+                    connection.close()
+
+
+def _opened() -> list[Any]:
+    """The connections of this thread that are open. On a loop there are none: Django opens them in a thread."""
+    return [each for each in connections.all(initialized_only=True) if each.connection is not None]
