@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
 from shop.models import Note
 from shop.tasks import plain, write
+from taskharbor.django.connections import borrowed, lend
 from taskharbor.django.testing import drain, enqueued
 
 
@@ -136,6 +137,12 @@ class Committed(Rollbacks, TransactionTestCase):
         self.client.raise_request_exception = False
         self.client.get("/create?fail=1")
         self.assertEqual((texts(), Note.objects.count()), (["from the job"], 1))
+
+    def test_a_handler_in_the_thread_of_the_test_leaves_its_connection_there(self) -> None:
+        mine = connections["default"]
+        with lend({"default": mine}), borrowed():
+            self.assertIs(connections["default"], mine)
+        self.assertIs(connections["default"], mine)
 
     def test_jobs_of_one_test_are_gone_in_the_next(self) -> None:
         self.assertEqual((texts(), enqueued(plain)), ([], []))  # the others have left some
