@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.in_django.environment import described, python
+from tests.in_django.environment import described, python, version
 from tests.in_django.site_program import BACKEND, PATIENCE, SITE, clean, command, run
 from tests.servers import postgres
 from tests.supervisor.worker_run import eventually
@@ -85,24 +85,34 @@ def test_a_project_on_sqlite(tmp_path: Path) -> None:
     """migrate makes the store; a worker finds tasks.py, sets Django up, also in children; a killed job runs again."""
     environment = {"SITE_DATABASE": str(tmp_path / "db.sqlite3"), "SITE_OTHER": str(tmp_path / "other.sqlite3")}
     assert "TaskHarbor: the store in database 'default' is up to date" in run("migrate", **environment)
-    marker = tmp_path / "marker"
-    with worker(environment, tmp_path / "log", "--lease", "5"):
+    marker, lifespans = tmp_path / "marker", tmp_path / "lifespans"
+    options = {"database": "default", "lifespan": "shop.resources.opened"}
+    backend = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}}
+    of_worker = {**environment, "SITE_TASKS": json.dumps(backend), "SITE_LIFESPAN": str(lifespans)}
+    with worker(of_worker, tmp_path / "log", "--lease", "5"):
         code = f"""
 jobs = [tasks.write.enqueue("x"), tasks.write_async.enqueue("y"), tasks.in_a_child.enqueue("z"),
         tasks.die_once.enqueue({str(marker)!r})]
 plain = tasks.plain.enqueue(10)
+supplied = [end(tasks.supplied.enqueue("a")), end(tasks.supplied_in_a_child.enqueue("b"))]
+print([each.errors for each in supplied], file=sys.stderr)
 for job in jobs:
     end(job)
 died = jobs[3]
 print(json.dumps([[str(job.status) for job in jobs], sorted(job.return_value for job in jobs[:2]),
     jobs[2].return_value[0] != os.getpid(), died.attempts, [error.exception_class_path for error in died.errors],
-    died.return_value, plain.result(60)]))
+    died.return_value, plain.result(60), [job.return_value for job in supplied]]))
 """
         found = json.loads(script(code, environment))
-    statuses, counts, elsewhere, attempts, errors, value, of_plain = found
+    statuses, counts, elsewhere, attempts, errors, value, of_plain, supplied = found
     assert (statuses, counts, elsewhere) == (["SUCCESSFUL"] * 4, [1, 2], True)
     assert (attempts, errors, value) == (2, ["taskharbor.LeaseExpired"], "alive")
     assert of_plain in (10, 11, 12, 13)
+    assert supplied == [["a", "shop", True], ["b", "shop", True]], "each process has opened one of its own"
+    notes = [line.split() for line in lifespans.read_text(encoding="utf-8").splitlines()]
+    opened, closed = ({pid for what, pid in notes if what == word} for word in ("opened", "closed"))
+    assert len(opened) >= 4, "two workers, because one was killed, and a child of each"
+    assert len(opened - closed) == 2, "only those of the killed one are not closed"
     listed = run("harbor", "list", "--state", "done", "--output", "json", **environment)
     assert len(json.loads(listed)["jobs"] if "jobs" in listed else json.loads(listed)) >= 5
 
@@ -170,6 +180,89 @@ def test_a_role_without_the_right_to_create(tmp_path: Path) -> None:
     assert "create schema" in sql
     run("migrate", **environment)
     assert "no issues" in run("check", "--database", "default", **environment)
+    clerk = {**environment, "SITE_DATABASE": environment["SITE_DATABASE"].replace("harbor@", "clerk@")}
+    with psycopg.connect(environment["SITE_DATABASE"], autocommit=True) as connection:
+        if not connection.execute("select 1 from pg_roles where rolname = 'clerk'").fetchone():
+            connection.execute("create role clerk login")
+        connection.execute("revoke create on schema public from public")
+        ((_, refused),) = commands(clerk, ("check", "--database", "default"))
+        connection.execute("grant usage on schema taskharbor to clerk")
+        tables = "on all tables in schema taskharbor, public to clerk"
+        connection.execute(f"grant select, insert, update, delete {tables}".encode())
+        connection.execute("grant usage on all sequences in schema taskharbor, public to clerk")
+    assert "permission denied for schema taskharbor" in refused
+    assert "as a role that may create the schema, and grant this one the use of it." in refused
+    code = """
+from django.db import connection, transaction
+with transaction.atomic():
+    result = tasks.write.enqueue("by a clerk")
+harbor.worker().run(until_empty=True)
+cursor = connection.cursor()
+cursor.execute("select current_user, has_database_privilege(current_database(), 'create'), "
+               "has_schema_privilege('taskharbor', 'create'), has_schema_privilege('public', 'create')")
+print(json.dumps([end(result).return_value, *cursor.fetchone()]))
+"""
+    assert json.loads(script(code, clerk)) == [1, "clerk", False, False, False]
+    ((_, allowed),) = commands(clerk, ("check", "--database", "default"))
+    assert "no issues" in allowed
+
+
+def test_a_pooler_that_gives_each_transaction_another_session(tmp_path: Path) -> None:
+    """pgbouncer in transaction mode: DISABLE_SERVER_SIDE_CURSORS tells us too."""
+    server = postgres.shared()
+    environment = {
+        "SITE_DATABASE": server.address(server.database(), server.pgbouncer()),
+        "SITE_CONNECTIONS": json.dumps({"DISABLE_SERVER_SIDE_CURSORS": True}),
+        "SITE_OTHER": str(tmp_path / "other.sqlite3"),
+    }
+    code = """
+from django.core.management import call_command
+from django.db import transaction
+call_command("migrate", verbosity=0)
+with transaction.atomic():
+    kept = [tasks.write.enqueue(str(number)) for number in range(20)]
+try:
+    with transaction.atomic():
+        tasks.write.enqueue("gone")
+        raise KeyError
+except KeyError:
+    pass
+harbor.worker().run(until_empty=True)
+assert "pgbouncer=1" in harbor.client._drivers._source
+print({str(end(each).status) for each in kept}, len(list(harbor.jobs())))
+"""
+    assert script(code, environment) == "{'SUCCESSFUL'} 20"
+
+
+WITHOUT_A_DATABASE = """
+import django, sys
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["taskharbor.django", *sys.argv[1:]],
+    TASKS={"default": {"BACKEND": "taskharbor.django.TaskHarborBackend", "OPTIONS": {"dsn": "memory://"}}})
+django.setup()
+from taskharbor.django.testing import drain
+if sys.argv[1:]:
+    from django_tasks import task
+else:
+    from django.tasks import task
+
+@task
+def double(number):
+    return number * 2
+
+result = double.enqueue(4)
+drain()
+result.refresh()
+print(result.return_value)
+"""
+
+
+def test_a_project_without_a_database() -> None:
+    apps = ["django_tasks"] if version() < (6, 0) else []
+    done = subprocess.run(
+        [python(), "-c", WITHOUT_A_DATABASE, *apps], env=clean({}), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout.strip() == "8", done.stderr
 
 
 # Several commands in one process: most of what one costs is to start Python and Django.
@@ -220,6 +313,23 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "did you mean manage.py harbor list" in typo
     assert "shop.tasks.write" in listed
     assert "shop.tasks.write" not in second
+
+
+def test_called_by_a_program(tmp_path: Path) -> None:
+    """`call_command` returns, or raises what Django's own commands raise."""
+    environment = {"SITE_DATABASE": str(tmp_path / "db.sqlite3"), "SITE_OTHER": str(tmp_path / "other.sqlite3")}
+    code = """
+import io
+from django.core.management import CommandError, call_command
+call_command("migrate", verbosity=0)
+said, wrong = io.StringIO(), io.StringIO()
+call_command("harbor", "list", "--output", "json", stdout=said)
+try:
+    call_command("harbor", "lst", stderr=wrong)
+except CommandError as error:
+    print(json.dumps([json.loads(said.getvalue())["jobs"], error.returncode, "did you mean" in wrong.getvalue()]))
+"""
+    assert json.loads(script(code, environment)) == [[], 2, True]
 
 
 def test_no_secret_in_an_error(tmp_path: Path) -> None:

@@ -106,3 +106,14 @@ def raw_connection(connection: Any) -> Any:
 def is_in_memory(connection: Any) -> bool:
     """Whether it leads to an SQLite database in memory."""
     return bool(connection.vendor == SQLITE and connection.is_in_memory_db())
+
+
+def is_manual(alias: str) -> bool:
+    """Whether the program itself begins and commits transactions there: then Django runs nothing after a commit."""
+    connection = connections[alias]
+    return not connection.in_atomic_block and not connection.get_autocommit()
+
+
+def is_configured(alias: str) -> bool:
+    """Whether there is a database behind this alias. A project without any has an empty "default"."""
+    return alias in connections.settings and connections.settings[alias]["ENGINE"] != "django.db.backends.dummy"

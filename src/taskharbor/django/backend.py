@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from taskharbor.django import registry
+from taskharbor.django.address import is_configured, is_manual
 from taskharbor.django.api import (
     BaseTaskBackend,
     InvalidTask,
@@ -105,8 +106,11 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
         options = self.harbor_options
         if options.database is not None:
             self._store(call, result)
-            transaction.on_commit(partial(self._announce, result), using=options.database)
-        elif options.enqueue == "on_commit" and options.using in connections:
+            if is_manual(options.database):
+                self._announce(result)
+            else:
+                transaction.on_commit(partial(self._announce, result), using=options.database)
+        elif options.enqueue == "on_commit" and is_configured(options.using):
             transaction.on_commit(partial(self._store_after_commit, call, result), using=options.using)
         else:
             self._store(call, result)

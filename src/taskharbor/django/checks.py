@@ -5,7 +5,8 @@
     taskharbor.E003  neither PostgreSQL nor SQLite       taskharbor.W008  "taskharbor.django" is not installed
     taskharbor.E004  psycopg 2                           taskharbor.W009  the file is on a network disk
     taskharbor.E005  the name of the file is a URI       taskharbor.W010  assume_role
-    taskharbor.W011  the store is not migrated (only when Django checks a database)
+    taskharbor.W011  the store cannot be used            taskharbor.E012  the lifespan cannot be entered
+                     (only when Django checks a database)
 
 No text holds a user, a password or another part of an address that may be secret.
 """
@@ -22,13 +23,17 @@ from django.apps import apps
 from django.core.checks import Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.utils.module_loading import import_string
 
 from taskharbor.django.address import POSTGRES, SQLITE, address_of, sqlite_path
 from taskharbor.django.harbors import our_aliases, tasks_settings
 from taskharbor.django.settings import BackendOptions, read_options
 from taskharbor.drivers.registry import open_driver
+from taskharbor.model.errors import BackendUnavailable, DriverError
+from taskharbor.tasks.lifespan import check_lifespan
 
 APP = "taskharbor.django"
+INSUFFICIENT_PRIVILEGE = "42501"  # of PostgreSQL
 
 
 def check_backend(alias: str) -> list[Any]:
@@ -41,7 +46,7 @@ def check_backend(alias: str) -> list[Any]:
         options = read_options(alias, params)
     except ImproperlyConfigured as error:
         return [Error(str(error), hint="See docs/django.md for the options of a backend.", id="taskharbor.E001")]
-    return [*_database(options), *_address(options), *_installed(options)]
+    return [*_database(options), *_address(options), *_installed(options), *_lifespan(options)]
 
 
 def check_stores(app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any) -> list[Any]:
@@ -58,11 +63,19 @@ def check_stores(app_configs: Any = None, databases: Sequence[str] | None = None
                 continue  # said already
             problem = problem_of(options)
             if problem is not None:
-                manual = options.migrate == "manual"
-                hint = "Run `python manage.py harbor migrate`." if manual else "Run `python manage.py migrate`."
                 text = f"TASKS[{options.alias!r}]: the store in database {database!r} cannot be used: {problem}"
-                found.append(Warning(text, hint=hint, id="taskharbor.W011"))
+                found.append(Warning(text, hint=_mending(problem, options), id="taskharbor.W011"))
     return found
+
+
+def _mending(problem: DriverError, options: BackendOptions) -> str:
+    """What to do about a store that cannot be used."""
+    if isinstance(problem, BackendUnavailable):
+        return "See that the database runs, and that DATABASES has its address."
+    command = "python manage.py harbor migrate" if options.migrate == "manual" else "python manage.py migrate"
+    if getattr(problem.__cause__, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
+        return f"Run `{command}` as a role that may create the schema, and grant this one the use of it."
+    return f"Run `{command}`."
 
 
 def _queues(alias: str, queues: Any) -> Any:
@@ -88,13 +101,12 @@ def _queues(alias: str, queues: Any) -> Any:
 
 def _database(options: BackendOptions) -> Iterator[Any]:
     where = f"TASKS[{options.alias!r}]['OPTIONS']"
-    name = options.database if options.database is not None else None
-    if name is None:
-        return
+    option, name = ("using", options.using) if options.database is None else ("database", options.database)
     if name not in connections.settings:
         known = ", ".join(map(repr, connections.settings))
-        text = f"{where}: database: expected an alias of DATABASES, got {name!r}."
+        text = f"{where}: {option}: expected an alias of DATABASES, got {name!r}."
         yield Error(text, hint=f"DATABASES has: {known}.", id="taskharbor.E002")
+    if name not in connections.settings or options.database is None:
         return
     connection = connections[name]
     if connection.vendor == POSTGRES:
@@ -160,6 +172,19 @@ def _installed(options: BackendOptions) -> Iterator[Any]:
             hint=f'Write INSTALLED_APPS = [..., "{APP}"].',
             id="taskharbor.W008",
         )
+
+
+def _lifespan(options: BackendOptions) -> Iterator[Any]:
+    if options.lifespan is None:
+        return
+    where = f"TASKS[{options.alias!r}]['OPTIONS']: "
+    try:
+        check_lifespan(import_string(options.lifespan))
+    except ImportError as error:
+        text = f"{where}lifespan: expected the path of a function, got {options.lifespan!r}: {error}."
+        yield Error(text, hint="Write the path of its module, a dot and its name.", id="taskharbor.E012")
+    except TypeError as error:
+        yield Error(f"{where}{error}.", hint="See docs/resources.md for an example.", id="taskharbor.E012")
 
 
 def check_backends(app_configs: Any = None, **_: Any) -> list[Any]:

@@ -77,5 +77,18 @@ def read_options(alias: str, params: Mapping[str, Any]) -> BackendOptions:
     defaults = given.get("defaults", {})
     if not isinstance(defaults, Mapping):
         raise ImproperlyConfigured(f"{where}: defaults: expected a dictionary such as {{'max_attempts': 5}}")
+    if defaults:
+        _check_defaults(where, defaults)
     queues = params.get("QUEUES", ["default"])
     return BackendOptions(alias=alias, **given, queues=tuple(queues))
+
+
+def _check_defaults(where: str, defaults: Mapping[str, Any]) -> None:
+    from taskharbor.django.task import refuse_unknown  # needs the tasks of Django, which settings alone do not
+    from taskharbor.tasks.options import declared
+
+    try:
+        refuse_unknown(defaults, "defaults")
+        declared(defaults, "defaults")
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(f"{where}: {error}") from error

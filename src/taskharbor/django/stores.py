@@ -64,7 +64,7 @@ def prepare(options: BackendOptions) -> None:
     asyncio.run(_open(open_driver(f"{address}&migrate=auto")))  # of two equal options the last one counts
 
 
-def problem_of(options: BackendOptions) -> str | None:
+def problem_of(options: BackendOptions) -> DriverError | None:
     """Why the store of a backend cannot be used as it is; None if it can. Changes nothing."""
     address = address_of(options)
     if address is None:
@@ -72,7 +72,7 @@ def problem_of(options: BackendOptions) -> str | None:
     try:
         asyncio.run(_open(open_driver(address), only_existing=True))
     except DriverError as error:
-        return str(error)
+        return error
     return None
 
 

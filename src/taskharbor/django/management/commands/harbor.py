@@ -6,9 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 OF_DJANGO = ("--settings", "--pythonpath")  # read by manage.py before any command, and of no use to us
 
@@ -29,8 +30,18 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """What `call_command` calls."""
-        self._run([str(each) for each in (*args, *options.get("arguments", ()))], "manage.py harbor")
+        """What `call_command` calls: it returns if the command succeeds, and raises CommandError if it does not."""
+        arguments = [str(each) for each in (*args, *options.get("arguments", ()))]
+        with ExitStack() as stack:
+            for stream, redirected in (("stdout", redirect_stdout), ("stderr", redirect_stderr)):
+                if options.get(stream) is not None:
+                    stack.enter_context(redirected(options[stream]))
+            try:
+                self._run(arguments, "manage.py harbor")
+            except SystemExit as ended:
+                if ended.code:
+                    failed = f"manage.py harbor {' '.join(arguments[:1])}: exit code {ended.code}; its output says why"
+                    raise CommandError(failed, returncode=ended.code) from None
 
     def _run(self, arguments: list[str], name: str) -> None:
         from taskharbor.cli.main import main

@@ -41,6 +41,8 @@ class Checks(SimpleTestCase):
             {"database": "default", "store": [1]},
             {"database": ""},
             {"database": 3},
+            {"database": "default", "defaults": {"max_attemps": 3}},
+            {"database": "default", "defaults": {"max_attempts": 0}},
             [1],
         ):
             with self.subTest(wrong):
@@ -50,6 +52,7 @@ class Checks(SimpleTestCase):
 
     def test_database(self) -> None:
         self.assertEqual(self.ids({"database": "nowhere"}), ["taskharbor.E002"])
+        self.assertEqual(self.ids({"dsn": "memory://", "using": "nowhere"}), ["taskharbor.E002"])
         with mock.patch.object(connections["default"], "vendor", "mysql"):
             self.assertEqual(self.ids({"database": "default"}), ["taskharbor.E003"])
         with mock.patch.dict(connections["default"].settings_dict, NAME="file:x.db?mode=rw"):
@@ -76,6 +79,12 @@ class Checks(SimpleTestCase):
         ):
             with self.subTest(dsn):
                 self.assertEqual(self.ids({"dsn": dsn}), ["taskharbor.E006"])
+
+    def test_lifespan(self) -> None:
+        self.assertEqual(self.ids({"database": "default", "lifespan": "shop.resources.opened"}), [])
+        for wrong in ("shop.resources.nothing", "shop.nowhere.opened", "opened", "shop.resources.note"):
+            with self.subTest(wrong):
+                self.assertEqual(self.ids({"database": "default", "lifespan": wrong}), ["taskharbor.E012"])
 
     def test_queues(self) -> None:
         for queues in ("mail", ["a{"], ["taskharbor"], [""]):

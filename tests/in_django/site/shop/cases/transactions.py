@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from django.db import connection, connections, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
+from shop.api import task_enqueued
 from shop.models import Note
 from shop.tasks import plain, write
 from taskharbor.django.connections import borrowed, lend
@@ -137,6 +138,29 @@ class Committed(Rollbacks, TransactionTestCase):
         self.client.raise_request_exception = False
         self.client.get("/create?fail=1")
         self.assertEqual((texts(), Note.objects.count()), (["from the job"], 1))
+
+    def test_inside_of_on_commit(self) -> None:
+        with transaction.atomic():
+            transaction.on_commit(lambda: write.enqueue("after the commit"))
+            self.assertEqual(texts(), [])
+        self.assertEqual(texts(), ["after the commit"])
+
+    def test_transactions_that_the_program_itself_commits(self) -> None:
+        seen: list[str] = []
+
+        def note(task_result: object, **_: object) -> None:
+            seen.append(task_result.args[0])
+
+        task_enqueued.connect(note)
+        self.addCleanup(task_enqueued.disconnect, note)
+        self.addCleanup(transaction.set_autocommit, True)
+        transaction.set_autocommit(False)
+        write.enqueue("gone")
+        transaction.rollback()
+        write.enqueue("kept")
+        transaction.commit()
+        transaction.set_autocommit(True)
+        self.assertEqual((texts(), seen), (["kept"], ["gone", "kept"]))  # Django does not say when they commit
 
     def test_a_handler_in_the_thread_of_the_test_leaves_its_connection_there(self) -> None:
         mine = connections["default"]
