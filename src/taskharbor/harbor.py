@@ -188,12 +188,16 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         lifespan: Lifespan | None = self._overrides.of(self._lifespan)
         return lifespan
 
+    def _lifespans(self) -> list[Lifespan]:
+        """The lifespans that `override` may replace."""
+        return [] if self._lifespan is None else [self._lifespan]
+
     def override(self, replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> AbstractContextManager[None]:
         """Replace dependencies, or the lifespan, by other functions: `with harbor.override({session: fake}):`.
 
         For tests. It holds for all jobs of this process that begin within the block.
         """
-        known = [] if self._lifespan is None else [self._lifespan]
+        known: list[Callable[..., Any]] = [*self._lifespans()]
         for handler in self.handlers:
             if handler.injection is not None:
                 known += [node.function for node in handler.injection.nodes]

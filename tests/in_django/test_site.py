@@ -13,6 +13,13 @@ def test_in_memory() -> None:
     assert "OK" in run("test", *CASES, "shop.cases.checks", SITE_DATABASE=":memory:")
 
 
+def test_a_lifespan(tmp_path: Path) -> None:
+    options = {"database": "default", "lifespan": "supply.resources.opened"}
+    tasks = {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}
+    environment = {"SITE_TASKS": json.dumps(tasks), "SITE_LIFESPAN": str(tmp_path / "lifespans")}
+    assert "OK" in run("test", "supply.cases", SITE_DATABASE=":memory:", **environment)
+
+
 def test_a_file(tmp_path: Path) -> None:
     connections = json.dumps({"TEST": {"NAME": str(tmp_path / "test.sqlite3")}})
     run("test", CASES[0], SITE_DATABASE=str(tmp_path / "db"), SITE_CONNECTIONS=connections)

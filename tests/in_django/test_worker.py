@@ -86,7 +86,7 @@ def test_a_project_on_sqlite(tmp_path: Path) -> None:
     environment = {"SITE_DATABASE": str(tmp_path / "db.sqlite3"), "SITE_OTHER": str(tmp_path / "other.sqlite3")}
     assert "TaskHarbor: the store in database 'default' is up to date" in run("migrate", **environment)
     marker, lifespans = tmp_path / "marker", tmp_path / "lifespans"
-    options = {"database": "default", "lifespan": "shop.resources.opened"}
+    options = {"database": "default", "lifespan": "supply.resources.opened"}
     backend = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}}
     of_worker = {**environment, "SITE_TASKS": json.dumps(backend), "SITE_LIFESPAN": str(lifespans)}
     with worker(of_worker, tmp_path / "log", "--lease", "5"):
@@ -94,8 +94,8 @@ def test_a_project_on_sqlite(tmp_path: Path) -> None:
 jobs = [tasks.write.enqueue("x"), tasks.write_async.enqueue("y"), tasks.in_a_child.enqueue("z"),
         tasks.die_once.enqueue({str(marker)!r})]
 plain = tasks.plain.enqueue(10)
-supplied = [end(tasks.supplied.enqueue("a")), end(tasks.supplied_in_a_child.enqueue("b"))]
-print([each.errors for each in supplied], file=sys.stderr)
+from supply.tasks import supplied, supplied_in_a_child
+supplied = [end(supplied.enqueue("a")), end(supplied_in_a_child.enqueue("b"))]
 for job in jobs:
     end(job)
 died = jobs[3]
@@ -103,7 +103,7 @@ print(json.dumps([[str(job.status) for job in jobs], sorted(job.return_value for
     jobs[2].return_value[0] != os.getpid(), died.attempts, [error.exception_class_path for error in died.errors],
     died.return_value, plain.result(60), [job.return_value for job in supplied]]))
 """
-        found = json.loads(script(code, environment))
+        found = json.loads(script(code, of_worker))
     statuses, counts, elsewhere, attempts, errors, value, of_plain, supplied = found
     assert (statuses, counts, elsewhere) == (["SUCCESSFUL"] * 4, [1, 2], True)
     assert (attempts, errors, value) == (2, ["taskharbor.LeaseExpired"], "alive")
@@ -112,7 +112,7 @@ print(json.dumps([[str(job.status) for job in jobs], sorted(job.return_value for
     notes = [line.split() for line in lifespans.read_text(encoding="utf-8").splitlines()]
     opened, closed = ({pid for what, pid in notes if what == word} for word in ("opened", "closed"))
     assert len(opened) >= 4, "two workers, because one was killed, and a child of each"
-    assert len(opened - closed) == 2, "only those of the killed one are not closed"
+    assert len(opened - closed) in (1, 2), "the killed one did not close its own; its child may have"
     listed = run("harbor", "list", "--state", "done", "--output", "json", **environment)
     assert len(json.loads(listed)["jobs"] if "jobs" in listed else json.loads(listed)) >= 5
 

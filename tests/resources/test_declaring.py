@@ -39,6 +39,22 @@ def noted() -> str:
     return "injected"
 
 
+def test_a_function_with_the_signature_of_another() -> None:
+    """As decorators make them that leave `__wrapped__` out."""
+
+    def mine(number: int, text: str = Depends(noted)) -> None: ...
+
+    def shown(*args: Any, **kwargs: Any) -> str:
+        return f"{args} {kwargs}"
+
+    shown.__signature__ = inspect.signature(mine)  # type: ignore[attr-defined]  # Python allows it
+    shown.__annotations__ = {}
+    harbor = Harbor("memory://")
+    job = harbor.task(shown).enqueue(1)
+    drain(harbor)
+    assert job.result() == "(1, 'injected') {}"
+
+
 async def asession(inner: Session = Depends(session)) -> AsyncIterator[Session]:
     yield inner
 

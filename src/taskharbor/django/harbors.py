@@ -22,6 +22,7 @@ from taskharbor.django.signals import FinishedSignals
 from taskharbor.drivers.contract import Driver
 from taskharbor.harbor import Harbor
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.lifespan import Lifespan
 
 if TYPE_CHECKING:
     from taskharbor.worker import Worker
@@ -61,6 +62,17 @@ class DjangoHarbor(Harbor):
             # A child could not see the test's transaction, and nothing may use its connection beside a handler.
             options = {"child_processes": False, "lease": LENT_LEASE_S, "heartbeat": LENT_LEASE_S / 3, **options}
         return super().worker(**options)
+
+    def project_lifespan(self) -> Lifespan | None:
+        """What OPTIONS["lifespan"] names; inside `override`, what stands in its place."""
+        lifespan: Lifespan | None = self._overrides.of(next(iter(self._lifespans()[1:]), None))
+        return lifespan
+
+    def _lifespans(self) -> list[Lifespan]:
+        from django.utils.module_loading import import_string
+
+        named = self.backend.lifespan
+        return super()._lifespans() if named is None else [*super()._lifespans(), import_string(named)]
 
     @contextmanager
     def use_driver(self, driver: Driver) -> Iterator[None]:

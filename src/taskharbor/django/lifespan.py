@@ -16,13 +16,11 @@ from taskharbor.django.setup import set_up_once
 async def lifespan_of(alias: str) -> AsyncIterator[Any]:
     """The lifespan of the harbor behind TASKS[alias]. OPTIONS["lifespan"] names the project's own."""
     set_up_once()
-    from django.utils.module_loading import import_string
-
     from taskharbor.django.harbors import harbor_of
 
-    own = harbor_of(alias).backend.lifespan
+    own = harbor_of(alias).project_lifespan()
     if own is None:
         yield None
         return
-    async with import_string(own)() as given:
+    async with own() as given:
         yield given

@@ -103,8 +103,8 @@ def declared_parameters(function: Callable[..., Any], name: str) -> InjectedPara
 
 def _may_have_injected(function: Callable[..., Any]) -> bool:
     """False for most functions, from a glance: reading a signature takes ten times longer."""
-    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
-        return True
+    if not inspect.isfunction(function) or hasattr(function, "__wrapped__") or hasattr(function, "__signature__"):
+        return True  # its parameters are those of another function
     for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         if type(default) not in _PLAIN_DEFAULTS:
             return True

@@ -1,6 +1,7 @@
 """Settings of the project that the tests drive. The environment says where its databases and its jobs are.
 
 SITE_DATABASE: postgresql://harbor@127.0.0.1:PORT/NAME, or the path of an SQLite file. SITE_TASKS: TASKS as JSON.
+SITE_LIFESPAN: a file in which worker processes note what they open and close.
 """
 
 import json
@@ -33,6 +34,8 @@ ROOT_URLCONF = "shop.urls"
 ALLOWED_HOSTS = ["*"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["taskharbor.django", "shop", *(["django_tasks"] if django.VERSION < (6, 0) else [])]
+if "SITE_LIFESPAN" in os.environ:
+    INSTALLED_APPS.append("supply")
 DATABASES = {
     "default": {**database(os.environ["SITE_DATABASE"]), **json.loads(os.environ.get("SITE_CONNECTIONS", "{}"))},
     "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("SITE_OTHER", ":memory:")},

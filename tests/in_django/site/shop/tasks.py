@@ -10,8 +10,7 @@ from django.db import connection
 
 from shop.api import TaskContext, task
 from shop.models import Note
-from shop.resources import Supplier
-from taskharbor import Cancel, Fixed, Given, JobContext, Snooze
+from taskharbor import Cancel, Fixed, JobContext, Snooze
 from taskharbor.django import harbor, harbor_options
 
 
@@ -55,18 +54,6 @@ def unfit() -> object:
 def in_a_child(text: str) -> list[Any]:
     Note.objects.create(text=text)
     return [os.getpid(), Note.objects.count()]
-
-
-@task
-@harbor_options(max_attempts=1)
-def supplied(text: str, supplier: Supplier = Given()) -> list[Any]:
-    return [text, supplier.name, supplier.pid == os.getpid()]
-
-
-@task
-@harbor_options(process=True, max_attempts=1)
-def supplied_in_a_child(text: str, supplier: Supplier = Given()) -> list[Any]:
-    return [text, supplier.name, supplier.pid == os.getpid()]
 
 
 @task

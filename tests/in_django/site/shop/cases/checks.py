@@ -81,8 +81,8 @@ class Checks(SimpleTestCase):
                 self.assertEqual(self.ids({"dsn": dsn}), ["taskharbor.E006"])
 
     def test_lifespan(self) -> None:
-        self.assertEqual(self.ids({"database": "default", "lifespan": "shop.resources.opened"}), [])
-        for wrong in ("shop.resources.nothing", "shop.nowhere.opened", "opened", "shop.resources.note"):
+        self.assertEqual(self.ids({"database": "default", "lifespan": "supply.resources.opened"}), [])
+        for wrong in ("supply.resources.nothing", "shop.nowhere.opened", "opened", "supply.resources.note"):
             with self.subTest(wrong):
                 self.assertEqual(self.ids({"database": "default", "lifespan": wrong}), ["taskharbor.E012"])
 
