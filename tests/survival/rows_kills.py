@@ -125,7 +125,7 @@ def quiet(field: Field, pid: int) -> bool:
 
 @row("mixed", seconds=300)
 def mixed_chaos(store: str, folder: Path) -> Figures:
-    """Ten workers, five producers, random kills of both, and restarts of the store."""
+    """Ten workers, five producers, random kills of workers, and restarts of the store."""
     jobs, seconds = lanes.figure(test=120, chaos=20_000), lanes.figure(test=0, chaos=180)
     workers, producers = lanes.figure(test=2, chaos=10), lanes.figure(test=1, chaos=5)
     each = jobs // producers
