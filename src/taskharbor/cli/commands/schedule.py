@@ -47,7 +47,11 @@ def schedule() -> None:
 def _rule_options(function: F) -> F:
     """The options of a schedule. Those that are not given are not passed on."""
     for option in (
-        click.option("--overlap", type=click.Choice(["skip", "allow"]), help="While an earlier job has not ended: skip the slot, or not."),
+        click.option(
+            "--overlap",
+            type=click.Choice(["skip", "allow"]),
+            help="While an earlier job has not ended: skip the slot, or not.",
+        ),
         click.option(
             "--catch-up",
             type=click.Choice(["latest", "none", "all"]),
@@ -59,8 +63,18 @@ def _rule_options(function: F) -> F:
             metavar="DURATION",
             help="Delay each job by up to this; a slot keeps its delay.",
         ),
-        click.option("--end-at", callback=_moment_or_none, metavar="MOMENT", help="No slot at or after this moment; none: no end."),
-        click.option("--start-at", callback=_moment_or_none, metavar="MOMENT", help="No slot before this moment; none: no begin."),
+        click.option(
+            "--end-at",
+            callback=_moment_or_none,
+            metavar="MOMENT",
+            help="No slot at or after this moment; 'none' removes the limit.",
+        ),
+        click.option(
+            "--start-at",
+            callback=_moment_or_none,
+            metavar="MOMENT",
+            help="No slot before this moment; 'none' removes the limit.",
+        ),
         click.option("--tz", metavar="ZONE", help="The time zone of --cron, e.g. Europe/Zurich; default: UTC."),
         click.option("--every", callback=timefmt.parse_duration, metavar="DURATION", help="An interval: 15s, 5m, 2h."),
         click.option("--cron", metavar="'M H D M W'", help="Minute, hour, day, month and weekday, e.g. '30 2 * * *'."),
