@@ -25,7 +25,7 @@ from tests.lanes import ROOT
 
 NAMED = re.compile(r"Programming Language :: Python :: (3\.\d+)")
 MEETING = (
-    *("unit", "slots", "architecture", "client", "worker", "cli", "observe", "docs"),
+    *("unit", "slots", "architecture", "client", "worker", "cli", "observe", "docs", "dashboard"),
     *("conformance-memory", "conformance-sqlite", "conformance-postgres", "conformance-redis", "conformance-cluster"),
     *("sentinel", "machine-postgres", "machine-redis", "omniq"),
 )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tests.lanes import ROOT
 
 ENDS = ("lowest", "newest")
-FOR_USERS = ("postgres", "redis", "prometheus", "opentelemetry", "conformance")
+FOR_USERS = ("postgres", "redis", "dashboard", "prometheus", "opentelemetry", "conformance")
 FOLLOW = {
     "psycopg-binary",
     "hiredis",

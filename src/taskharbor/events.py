@@ -1,4 +1,4 @@
-"""The events that observers receive. See docs/semantics.md for when each is sent."""
+"""The events that observers receive. docs/observability.md lists their fields and when each is sent."""
 
 from taskharbor.model.events import (
     Event,

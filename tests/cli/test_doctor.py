@@ -217,9 +217,18 @@ def test_conformance_passes_on_memory():
     assert (answer.code, answer.err) == (0, "")
     assert "0 failed" in answer.out
     found = taskharbor("conformance", "--dsn", "memory://", "--theme", "pause", "--output", "json").json
-    assert list(found) == ["ok", "passed", "failed", "skipped", "cases"]
+    assert list(found) == ["ok", "passed", "failed", "skipped", "not_offered", "cases"]
     assert (found["ok"], found["passed"]) == (True, len(found["cases"]))
     assert list(found["cases"][0]) == ["theme", "title", "verdict", "text"]
+
+
+def test_conformance_does_not_count_a_feature_that_is_not_offered_as_passed(monkeypatch: pytest.MonkeyPatch):
+    from taskharbor.drivers.memory import MemoryDriver
+
+    monkeypatch.setattr(MemoryDriver, "features", frozenset())
+    found = taskharbor("conformance", "--dsn", "memory://", "--theme", "audit", "--output", "json").json
+    assert (found["passed"], found["not_offered"]) == (0, len(found["cases"]))
+    assert {case["verdict"] for case in found["cases"]} == {"not offered"}
 
 
 def test_conformance_refuses_a_store_that_is_not_empty(dsn: str):

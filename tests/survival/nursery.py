@@ -59,7 +59,7 @@ def harbor_of(spec: dict[str, Any]) -> tuple[Harbor, Tasks]:
 
     driver: Any = Journaled(open_driver(spec["dsn"]), pen, failpoint)
     harbor = Harbor(driver, middleware=[before_the_start])
-    return harbor, Tasks(harbor, spec["folder"], failpoint)
+    return harbor, Tasks(harbor, spec["folder"], failpoint, spec.get("hold", ""))
 
 
 def worker(spec: dict[str, Any]) -> None:

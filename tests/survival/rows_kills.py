@@ -86,31 +86,37 @@ def joined(field: Field) -> int:
 
 @row("zombie", seconds=150)
 def zombie(store: str, folder: Path) -> Figures:
-    """SIGSTOP for three leases, then SIGCONT: in the handler, and between its end and the settle."""
+    """SIGSTOP for three leases, then SIGCONT: in the handler, and between its end and the settle.
+
+    When it wakes, another worker runs its job, and has not ended: only the token tells the two apart.
+    """
     rounds, lease = lanes.figure(test=1, chaos=4), lanes.figure(test=1, chaos=6)
     kinds = lanes.share(["in the handler", "before the settle"], 2) * rounds
     with field_on(shared_store(store, folder), folder, lease=lease, concurrency=1) as field:
         for turn, kind in enumerate(kinds):
-            count, first = 2, turn * 2
             at = "handler in 1 stop" if kind == "in the handler" else "settle before 1 stop"
-            field.ended(field.spawn("producer", first=first, count=count))
+            field.ended(field.spawn("producer", first=turn, count=1))
             stopped = field.worker(failpoint=at)
-            field.until(lambda pid=stopped: any(note.pid == pid for note in field.notes("stopping")), "it stopped")  # type: ignore[misc]  # a default binds the loop's variable
+            field.until(lambda pid=stopped: noted(field, "stopping", pid), "it stopped")  # type: ignore[misc]  # a default binds the loop's variable
             begin = field.notes("stopping")[-1].time
-            other = field.worker()
-            field.ran(first + count)
+            other = field.worker(hold=f"go{turn}")
+            field.until(lambda pid=other: noted(field, "start", pid), "another worker runs its job")  # type: ignore[misc]  # the same
             while time.monotonic() < begin + 3 * lease:
                 time.sleep(0.05)
             os.kill(stopped, signal.SIGCONT)
             field.hurt("SIGSTOP", begin, time.monotonic(), stopped)
-            for pid in (stopped, other):
-                field.until(lambda pid=pid: quiet(field, pid), "it has settled what it had")  # type: ignore[misc]  # the same
-                os.kill(pid, signal.SIGTERM)
-            field.ended(stopped, other)
+            field.until(lambda pid=stopped: quiet(field, pid), "it has settled what it had")  # type: ignore[misc]  # the same
+            (folder / f"go{turn}").touch()
+            field.until(lambda pid=other: quiet(field, pid), "the other one has settled")  # type: ignore[misc]  # the same
+            field.stop(stopped, other)
         verdict = field.verdict(field.settled())
         refused = sum(not row[2] for note in field.notes("settled") for row in note.data[0])
         what = f"SIGSTOP for three leases of {lease} s, then SIGCONT"
         return of_verdict(verdict, len(kinds), what, f"{refused} late outcomes refused, {verdict.stale} accepted")
+
+
+def noted(field: Field, word: str, pid: int) -> bool:
+    return any(note.pid == pid for note in field.notes(word))
 
 
 def quiet(field: Field, pid: int) -> bool:
@@ -125,7 +131,7 @@ def quiet(field: Field, pid: int) -> bool:
 
 @row("mixed", seconds=300)
 def mixed_chaos(store: str, folder: Path) -> Figures:
-    """Ten workers, five producers, random kills of both, and restarts of the store."""
+    """Ten workers, five producers, random kills of workers, and restarts of the store."""
     jobs, seconds = lanes.figure(test=120, chaos=20_000), lanes.figure(test=0, chaos=180)
     workers, producers = lanes.figure(test=2, chaos=10), lanes.figure(test=1, chaos=5)
     each = jobs // producers

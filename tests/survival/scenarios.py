@@ -25,7 +25,7 @@ SCENARIOS = (
     Scenario("supervised-kill", "SIGKILL under a supervisor", "runs again within 1 s", _MEMORY),
     Scenario("zombie", "Stopped for three leases, then woken", "no late operation accepted", _MEMORY),
     Scenario("chords", "Chords under kills", "one finalizer each; 10,000 members within 60 s", _MEMORY),
-    Scenario("mixed", "Mixed chaos", "20,000 jobs in 3 minutes", _MEMORY),
+    Scenario("mixed", "Mixed chaos", "20,000 jobs, kills for 3 minutes", _MEMORY),
     Scenario("poison", "Poison", "runs 3 times, then the DLQ; neighbours unblamed", _MEMORY),
     Scenario("store-restart", "Store restart", "workers resume within 5 s", _SERVERS),
     Scenario(

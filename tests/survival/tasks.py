@@ -18,9 +18,10 @@ MEMORY = 1 << 29  # bytes that the handler which eats memory may still get
 
 
 class Tasks:
-    """Declares the tasks. `folder` holds the journal, and the files that a gate waits for."""
+    """Declares the tasks. `folder` holds the journal, and the files that a gate waits for. `hold`: the name of a file
+    without which `work` does not end."""
 
-    def __init__(self, harbor: Harbor, folder: str, failpoint: Failpoint | None = None) -> None:
+    def __init__(self, harbor: Harbor, folder: str, failpoint: Failpoint | None = None, hold: str = "") -> None:
         self.pen = pen = Pen(folder)
         self.folder = Path(folder)
 
@@ -31,6 +32,8 @@ class Tasks:
                 failpoint.reached("handler", "in", pen)
             if seconds:
                 await asyncio.sleep(seconds)
+            while hold and not (self.folder / hold).exists():
+                await asyncio.sleep(0.02)
             pen.note("end", n, ctx.job.id, ctx.fence)
             return n
 

@@ -291,7 +291,7 @@ class BulkCalls:
         """The same, awaited."""
         return await self._awaited_begin("delete", dry_run, by, call_timeout, limit=limit)
 
-    # Both colours ------------------------------------------------------------------------------------------------
+    # Awaited and blocking ----------------------------------------------------------------------------------------
 
     def _blocking_begin(
         self, action: str, dry_run: bool, by: str | None, call_timeout: Duration | None, **options: Any

@@ -172,9 +172,9 @@ class Schedules:
     ) -> ScheduleInfo:
         """Change options of a schedule: `cron` or `every`, `tz`, `start_at`, `end_at`, `jitter`, `catch_up`, `overlap`.
 
-        It lies over what the code says until the code says something else, or `reset`. `cron` takes the place of
-        `every`, and the reverse; None removes `start_at` or `end_at`. Other slots begin at this moment: those that were
-        due before it and got no job are missed.
+        The edit overrides what the code declares, until the declaration changes or `reset` drops the edit. `cron`
+        replaces `every`, and the reverse; None removes `start_at` or `end_at`. Slots that were due before and got no
+        job are missed.
         """
         _check_options(name, options)
         return self._blocking(lambda access: self._edit(access, name, options, by, call_timeout), "edit", call_timeout)
@@ -235,7 +235,7 @@ class Schedules:
         check_name(name, "name")
         return await self._run(self._client.awaited, name, by, call_timeout)
 
-    # Both colours ------------------------------------------------------------------------------------------------
+    # Awaited and blocking ----------------------------------------------------------------------------------------
 
     def _blocking(
         self,

@@ -275,7 +275,7 @@ class StoreCalls:
         check_name(queue, "queue")
         return await self._is_paused(self._caller.awaited, queue, call_timeout)
 
-    # Both colours ----------------------------------------------------------------------------------------------
+    # Awaited and blocking --------------------------------------------------------------------------------------
 
     async def _counts(
         self, access: StoreAccess, cap: int | None, call_timeout: Duration | None

@@ -8,7 +8,7 @@ In pytest, subclass `DriverConformance` (the extra `taskharbor[conformance]`):
         def make_driver(self):
             return MyDriver("mystore://localhost/empty")
 
-Without pytest, `run("mystore://localhost/empty")` answers a `Report`; `python -m taskharbor.conformance DSN` prints it.
+Without pytest, `run("mystore://localhost/empty")` returns a `Report`; `python -m taskharbor.conformance DSN` prints it.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -3,7 +3,7 @@
 It has no index, no heap and no counter. Every question walks over all jobs, so that each rule of
 docs/driver-contract.md is one expression here. Nothing is fast, and nothing does I/O.
 
-A job is in one of six states. Three of them end it; the clock decides between the three of a job that is in its queue:
+A job is in one of seven states. Three of them end it; lease and clock decide between the three of a job in its queue:
 
     enqueue ─► BLOCKED ─► (all dependencies done) ─► SCHEDULED / READY / INFLIGHT ─► DONE, DLQ or CANCELLED
                   ▲                                                                          │

@@ -47,6 +47,11 @@ class Report:
         return not self.failed
 
     @property
+    def passed(self) -> list[CaseResult]:
+        """The cases that were run and passed."""
+        return [result for result in self.results if result.verdict is Verdict.OK]
+
+    @property
     def failed(self) -> list[CaseResult]:
         """The cases that failed."""
         return [result for result in self.results if result.verdict is Verdict.FAILED]
@@ -83,8 +88,7 @@ class Report:
         for results, word in ((self.skipped, "skipped"), (self.not_offered, "not offered")):
             reasons = Counter(result.text for result in results)
             yield from (f"{word} {number}: {reason}" for reason, number in reasons.items())
-        passed = sum(result.verdict is Verdict.OK for result in self.results)
-        last = f"{passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        last = f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
         yield f"{last}, {len(self.not_offered)} not offered" if self.not_offered else last
 
     def __str__(self) -> str:

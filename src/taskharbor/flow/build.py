@@ -228,7 +228,7 @@ def chord(
     *,
     on_failure: Step[Any] | None = None,
 ) -> Flow[R]:
-    """A group, and a step that runs once after all of it, with the list of its results.
+    """A group, and one step after all of it, which receives the list of its results.
 
     The group is one made by `group`, or a list of steps. `on_failure` is as for `chain`.
     """

@@ -61,7 +61,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reached: datetime
     anchor: datetime
     declared: bool = False  # in code; else added at run time
-    edit: dict[str, Any] = {}  # options that lie over the definition's
+    edit: dict[str, Any] = {}  # options that override the definition's
     paused: bool = False
     last_at: datetime | None = None  # the newest slot that got a job
     last_id: str = ""  # that job
@@ -95,7 +95,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def edited(self) -> bool:
-        """Whether an edit lies over what was declared or added."""
+        """Whether an edit overrides what was declared or added."""
         return bool(self.body.edit)
 
     def with_state(self, **changes: Any) -> Schedule:

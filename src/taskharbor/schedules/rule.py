@@ -1,4 +1,4 @@
-"""When a schedule makes jobs: the options of a declaration, checked, and the edit that lies over them.
+"""When a schedule makes jobs: the options of a declaration, checked, and the edit that overrides them.
 
 A rule says nothing about a job. It is a plain value, stored in the body of a row; `policy.slots` turns it into moments.
 """
@@ -70,7 +70,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RuleEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Options that lie over those of a rule. UNSET: as in the rule."""
+    """Options that override those of a rule. UNSET: as in the rule."""
 
     cron: str | UnsetType | None = UNSET
     every: timedelta | UnsetType | None = UNSET

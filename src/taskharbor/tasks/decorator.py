@@ -124,8 +124,8 @@ class TaskRegistry:
         `pattern` is compared with the type of the job that died, as a shell compares file names; without one the task
         runs for every job. The options are those of `task`. Its one parameter, annotated with `JobInfo`, receives the
         dead job: its record with reason and error, and with its payload if that has at most 32 KiB. The job of the
-        task is stored together with the death, by the worker at which it happens; a job that dies in such a task starts
-        none.
+        task is stored together with the death, by the worker on which it happens. If such a task dies itself, no
+        further one starts.
         """
         if not isinstance(pattern, str):
             raise TypeError(

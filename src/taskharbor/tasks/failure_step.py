@@ -1,7 +1,7 @@
 """The step that a flow runs when it fails. Every job of the flow carries it; the job that dies stores it.
 
 It is stored in the transaction that puts the job into the dead letter queue. Its id was made with the flow, so a second
-job that dies, or the same one after a requeue, finds it stored already: it runs once.
+job that dies, or the same one after a requeue, finds it stored already: there is one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tasks that run when a job dies: `@harbor.on_dead("mail.*")`.
 
 The job of such a task is stored in the transaction that puts the other one into the dead letter queue: once for each
-death, and never for a death that was not recorded. The worker at which the job dies must declare the task. A job that
+death, and never for a death that was not recorded. The worker on which the job dies must declare the task. A job that
 dies in such a task starts none, or two tasks could go on about each other for ever.
 """
 

@@ -43,9 +43,9 @@ COLUMNS = (
 def audit(target: Target, **query: Any) -> None:
     """Show who changed what, the newest first. Entries are kept for 90 days.
 
-    Every change by a command, a program or another front end is here: requeue, retry, cancel, delete, amend, pause,
-    resume, stop, and the payloads that were shown. The name is $TASKHARBOR_BY, or the user and the machine. An action
-    that has only begun was cut short by a crash, or is under way.
+    It has every change by a command, the dashboard or a program, and every payload that was shown; a program's cancel
+    of a single job only with by=. The name is $TASKHARBOR_BY, or the user and the machine. An action that has only
+    begun was cut short by a crash, or is under way.
 
     \b
     Examples:

@@ -21,17 +21,18 @@ from taskharbor.ops.text import clean
 def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) -> None:
     """Test a driver against the driver contract.
 
-    Runs the cases of taskharbor.conformance, one for each sentence of the contract. The store must be empty, unless
-    --namespace keeps the names of the cases apart from those of other jobs. Never deletes what it did not create.
-    Exit 0: every case passed; 1: a case failed; 2: no case could run.
+    Runs the cases of taskharbor.conformance; each one checks sentences of the contract. Cases of features that the
+    driver does not offer are not run. The store must be empty, unless --namespace keeps the names of the cases apart
+    from those of other jobs. Never deletes what it did not create. Exit 0: no case failed; 1: a case failed; 2: no
+    case could run.
 
     \b
     Examples:
       taskharbor conformance --dsn memory://
       taskharbor conformance --dsn mystore://localhost/test --theme enqueue
 
-    JSON: {"ok", "passed", "failed", "skipped", "cases": [{"theme", "title", "verdict", "text"}]}. verdict: ok, failed
-    or skipped.
+    JSON: {"ok", "passed", "failed", "skipped", "not_offered", "cases": [{"theme", "title", "verdict", "text"}]}.
+    verdict: ok, failed, skipped or not offered.
     """
     from taskharbor.conformance import StoreNotEmpty, run
 
@@ -43,13 +44,17 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
     except (StoreNotEmpty, ValueError, RuntimeError) as error:
         raise usage_error(str(error)) from error
     if target.json:
-        failed, skipped = len(report.failed), len(report.skipped)
+        numbers = {
+            "passed": len(report.passed),
+            "failed": len(report.failed),
+            "skipped": len(report.skipped),
+            "not_offered": len(report.not_offered),
+        }
         cases = [
             {"theme": each.case.theme, "title": each.case.title, "verdict": each.verdict.value, "text": each.text}
             for each in report.results
         ]
-        passed = len(report.results) - failed - skipped
-        write_json({"ok": report.ok, "passed": passed, "failed": failed, "skipped": skipped, "cases": cases})
+        write_json({"ok": report.ok, **numbers, "cases": cases})
     else:
         write(clean(str(report)))
     if not report.ok:

@@ -14,7 +14,7 @@ from taskharbor.cli.target import Target, importing, shared
 @click.option(
     "--port", type=click.IntRange(0, 65535), metavar="N", default=8420, show_default=True, help="0: any free port."
 )
-@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
@@ -39,7 +39,7 @@ from taskharbor.cli.target import Target, importing, shared
 @shared
 @importing
 def dashboard(target: Target, **options: Any) -> None:
-    """Show the store in a browser: queues, jobs, dead letters, workflows, workers, and what needs you.
+    """Show the store in a browser: queues, jobs, dead letters, workflows and workers.
 
     It listens on this machine only, and prints a link that works once. Another --host needs a token or an access
     function. Payloads are hidden until a person with the permission reveals one, which is in the audit. Ctrl-C ends it.
@@ -52,7 +52,7 @@ def dashboard(target: Target, **options: Any) -> None:
 
     Needs: pip install 'taskharbor[dashboard]'.
 
-    JSON: every page answers it to the header Accept: application/json, with the keys of the command for the same thing.
+    JSON: every page returns it for the header Accept: application/json, with the keys of the corresponding command.
     A script logs in with the header Authorization: Bearer TOKEN.
     """
     from taskharbor.cli.dashboard_server import serve

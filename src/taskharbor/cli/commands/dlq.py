@@ -35,7 +35,7 @@ KEYS = ("fingerprint", "error", "type", "reason", "queue")
 
 @click.group()
 def dlq() -> None:
-    """Look at dead jobs, mend them, requeue and delete them."""
+    """Inspect, correct, requeue and delete dead jobs."""
 
 
 dlq.add_command(operations)

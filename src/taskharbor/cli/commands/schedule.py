@@ -41,13 +41,17 @@ COLUMNS = (
 
 @click.group()
 def schedule() -> None:
-    """Look at schedules, and change them while they run."""
+    """List, add, change, pause and run schedules."""
 
 
 def _rule_options(function: F) -> F:
     """The options of a schedule. Those that are not given are not passed on."""
     for option in (
-        click.option("--overlap", type=click.Choice(["skip", "allow"]), help="While its last job has not ended."),
+        click.option(
+            "--overlap",
+            type=click.Choice(["skip", "allow"]),
+            help="While an earlier job has not ended: skip the slot, or not.",
+        ),
         click.option(
             "--catch-up",
             type=click.Choice(["latest", "none", "all"]),
@@ -57,10 +61,20 @@ def _rule_options(function: F) -> F:
             "--jitter",
             callback=timefmt.parse_duration,
             metavar="DURATION",
-            help="Delay each job by a part of this, the same for the same slot.",
+            help="Delay each job by up to this; a slot keeps its delay.",
         ),
-        click.option("--end-at", callback=_moment_or_none, metavar="MOMENT", help="The end of its slots, or none."),
-        click.option("--start-at", callback=_moment_or_none, metavar="MOMENT", help="The begin of its slots, or none."),
+        click.option(
+            "--end-at",
+            callback=_moment_or_none,
+            metavar="MOMENT",
+            help="No slot at or after this moment; 'none' removes the limit.",
+        ),
+        click.option(
+            "--start-at",
+            callback=_moment_or_none,
+            metavar="MOMENT",
+            help="No slot before this moment; 'none' removes the limit.",
+        ),
         click.option("--tz", metavar="ZONE", help="The time zone of --cron, e.g. Europe/Zurich; default: UTC."),
         click.option("--every", callback=timefmt.parse_duration, metavar="DURATION", help="An interval: 15s, 5m, 2h."),
         click.option("--cron", metavar="'M H D M W'", help="Minute, hour, day, month and weekday, e.g. '30 2 * * *'."),
@@ -96,7 +110,7 @@ def _check_rule(given: dict[str, Any]) -> None:
 @shared
 @importing
 def list_(target: Target, queue: str | None) -> None:
-    """List schedules by name: when each comes, when it came last, and what needs a look.
+    """List schedules by name: when each is due, when it last made a job, and whether something is wrong.
 
     With --app it also marks schedules that were declared in code and that the application does not declare any more.
 
@@ -246,10 +260,10 @@ def add(target: Target, name: str, job: str, payload: str, queue: str | None, **
 @_rule_options
 @shared
 def edit(target: Target, name: str, **options: Any) -> None:
-    """Change when a schedule comes, without a deployment.
+    """Change when a schedule is due, without a deployment.
 
-    The edit lies over what the code says, until the code says something else or `schedule reset`. --cron takes the
-    place of --every, and the reverse. Slots that were due before and got no job are missed.
+    The edit overrides what the code declares, until the declaration changes or `schedule reset` drops the edit. --cron
+    replaces --every, and the reverse. Slots that were due before and got no job are missed.
 
     \b
     Example:
@@ -280,7 +294,7 @@ def reset(target: Target, name: str) -> None:
 @click.argument("name")
 @shared
 def pause(target: Target, name: str) -> None:
-    """Let a schedule make no jobs until it is resumed. Its slots pass, and are counted as missed.
+    """Stop a schedule from making jobs until it is resumed. Slots that pass are missed, unless its catch_up is "all".
 
     \b
     Example:
@@ -295,7 +309,7 @@ def pause(target: Target, name: str) -> None:
 @click.argument("name")
 @shared
 def resume(target: Target, name: str) -> None:
-    """Let a schedule make jobs again. With catch_up "all" it now makes those of the slots that passed.
+    """Let a schedule make jobs again; with catch_up "all" also those of the slots that passed.
 
     \b
     Example:
