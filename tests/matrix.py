@@ -6,7 +6,7 @@
   the lanes of `MEETING`: those whose code calls the libraries.
 
 - Every Django that the project supports, on every Python here that it runs on, gets an environment
-  (`.venv-django-6.0-3.12`) and runs the lane `django`.
+  (`.venv-django-6.0-3.12`) and runs the lanes `django` and `django-admin`.
 
 `python -m tests.matrix lowest` (or `newest`, `3.12`, `django-6.0-3.12`) runs one of them.
 """
@@ -113,7 +113,7 @@ def djangos() -> list[str]:
 
 
 def run_django(name: str) -> str:
-    """The lane of Django with one version of it on one Python; returns a verdict."""
+    """The lanes of Django with one version of it on one Python; returns a verdict."""
     from tests.in_django import environment
 
     _, series, version = name.split("-")
@@ -121,10 +121,10 @@ def run_django(name: str) -> str:
     if path is None:
         return "NOT TESTED: no such Python here"
     python = environment.make(ROOT / f".venv-{name}", path, environment.SERIES[series])
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--lane=django"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--lane=django", "--lane=django-admin"]
     own = {"TASKHARBOR_DJANGO": str(python), "TASKHARBOR_LANE": "matrix"}
     code = subprocess.run(command, cwd=ROOT, env={**os.environ, **own}).returncode
-    return "the lane is green" if code == 0 else f"FAILED: TASKHARBOR_DJANGO={python} {' '.join(command)}"
+    return "both lanes are green" if code == 0 else f"FAILED: TASKHARBOR_DJANGO={python} {' '.join(command)}"
 
 
 def run(name: str) -> str:
