@@ -109,22 +109,33 @@ pictures: $(STAMP) ## take the screenshots that the documents show, from a seede
 	@$(BIN)/python -m tests.browser.pictures
 
 .PHONY: check
-check: $(STAMP) ## lint, formatting, types, import rules
+check: style types ## lint, formatting, types, import rules
+
+.PHONY: style
+style: $(STAMP)
 	@echo "check: ruff"
 	@$(BIN)/python -m ruff check --quiet .
 	@echo "check: formatting"
 	@$(BIN)/python -m ruff format --check --quiet . || { echo "check: run '$(BIN)/ruff format .'" >&2; exit 1; }
-	@echo "check: mypy"
-	$(call quietly,$(BIN)/python -m mypy $(CHECKED))
 	@echo "check: imports"
 	$(call quietly,$(BIN)/lint-imports)
 
-# The checks use one core; meanwhile the other one installs what the lanes need.
+.PHONY: types
+types: $(STAMP)
+	@echo "check: mypy"
+	$(call quietly,$(BIN)/python -m mypy $(CHECKED))
+
+# The types are checked beside the lanes, which leave a part of a core unused.
 .PHONY: test
 test: $(STAMP) ## everything a change must pass: check, all lanes, and that every lane really ran
-	@$(MAKE) -j 2 --output-sync=line check provision
-	@$(MAKE) all-lanes
+	@$(MAKE) -j 3 --output-sync=line style provision compiled
+	@$(MAKE) -j 2 types all-lanes
 	@echo "make test: all lanes ran, all green"
+
+# pytest rewrites the assertions of each test file, and keeps the result; else each of its processes does all of it.
+.PHONY: compiled
+compiled: $(STAMP)
+	@$(BIN)/python -m pytest -q -n 0 --collect-only >/dev/null || { $(BIN)/python -m pytest -q -n 0 --collect-only | tail -40; exit 1; }
 
 # All lanes without the checks: also what the matrix runs for each other Python.
 .PHONY: all-lanes

@@ -46,7 +46,7 @@ def test_the_copy_without_a_mistake_passes(tmp_path):
         assert survives_the_machine(package.MemoryDriver)
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("mutant", [*REQUIRED, *OTHERS], ids=named)
 def test_the_cases_notice(mutant, tmp_path, monkeypatch):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
@@ -54,7 +54,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch):
         assert cases(package, stop_at_first=True).failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize(("theme", "mutant"), FEATURES, ids=[each.mutant.name for each in FEATURES])
 def test_the_cases_of_a_feature_notice(theme, mutant, tmp_path, monkeypatch):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)
@@ -62,7 +62,7 @@ def test_the_cases_of_a_feature_notice(theme, mutant, tmp_path, monkeypatch):
         assert cases(package, themes=[theme], stop_at_first=True).failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("mutant", REQUIRED, ids=named)
 def test_the_machine_notices(mutant, tmp_path):
     how = {"profiles": ["one group"]} if "slot" in mutant.name else {}
@@ -71,7 +71,7 @@ def test_the_machine_notices(mutant, tmp_path):
         assert not survives_the_machine(package.MemoryDriver, 600, **how), f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("mutant", [*feature_mutants.FOR_THE_MACHINE, *schedule_mutants.FOR_THE_MACHINE], ids=named)
 def test_the_machine_notices_in_a_feature(mutant, tmp_path):
     with copied(mutant, tmp_path) as package:

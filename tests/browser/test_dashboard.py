@@ -345,6 +345,7 @@ def test_pages_can_be_read_without_scripts(chromium: Browser, served: Served):
     context.close()
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("store", ["postgres", "redis", "memory"])
 def test_the_same_on_every_store(chromium: Browser, store: str):
     dsn = "memory://"

@@ -43,6 +43,7 @@ def refused(command: str, dsn: str) -> str:
     return line
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("command", LOOKING)
 def test_no_file_is_made(tmp_path: Path, command: str):
     said = refused(command, f"sqlite:///{tmp_path}/typo.db")
@@ -55,6 +56,7 @@ def test_no_file_is_made(tmp_path: Path, command: str):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("command", LOOKING)
 def test_no_tables_are_created_in_a_file_of_another_program(tmp_path: Path, command: str):
     path = tmp_path / "shop.db"
@@ -79,6 +81,7 @@ def schemas(dsn: str) -> list[str]:
         return [row[0] for row in rows]
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("command", LOOKING)
 def test_no_schema_is_made(fresh: str, command: str):
     before = schemas(fresh)

@@ -74,6 +74,7 @@ def carrying(dsn: str) -> str:
     return dsn
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("command", ALL)
 def test_no_command_shows_a_payload(carrying: str, command: str):
     answer = taskharbor(*command.split(), "--dsn", carrying)
@@ -159,6 +160,7 @@ def locked() -> Iterator[str]:
         connection.execute("select pg_reload_conf()")
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("command", ALL)
 def test_a_wrong_password(locked: str, command: str):
     answer = taskharbor(*command.split(), "--dsn", locked)
@@ -168,6 +170,7 @@ def test_a_wrong_password(locked: str, command: str):
         assert answer.code == (1 if "doctor" in command else 3)
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("address", ["postgresql://ada:{0}@127.0.0.1:{1}/jobs", "redis://ada:{0}@127.0.0.1:{1}/0"])
 @pytest.mark.parametrize("command", [*ALL, *SLOW])
 def test_a_server_that_is_not_there(command: str, address: str):
@@ -178,6 +181,7 @@ def test_a_server_that_is_not_there(command: str, address: str):
         assert answer.code == (1 if "doctor" in command else 3)
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("command", ALL)
 def test_a_password_that_redis_does_not_know(command: str):
     dsn = redis.shared().url.replace("redis://", f"redis://:{PASSWORD}@")

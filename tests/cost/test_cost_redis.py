@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_a_call_costs_the_same_in_a_large_store(server: Server, row: Row) -> None:
     little = asyncio.run(measured(server, row, row.small))

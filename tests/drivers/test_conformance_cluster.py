@@ -23,7 +23,7 @@ def client() -> Any:
 
 
 @pytest.mark.lane("conformance-cluster")
-@pytest.mark.rotates(3, except_for=versions.sensitive)
+@pytest.mark.rotates(6, except_for=versions.sensitive)
 class TestCluster(DriverCases):
     features = RedisDriver.features
     damage_samples = lanes.figure(test=8, chaos=1_000)

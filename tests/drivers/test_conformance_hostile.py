@@ -82,7 +82,7 @@ def quick() -> str:
 
 
 @pytest.mark.lane("hostile-postgres")
-@pytest.mark.rotates(4)
+@pytest.mark.rotates(8)
 @pytest.mark.left_to("chaos", except_for=versions.sensitive)
 class TestHostile(DriverCases):
     features = PostgresDriver.features
@@ -110,7 +110,7 @@ def about_others(case: str) -> bool:
 
 
 @pytest.mark.lane("hostile-postgres")
-@pytest.mark.rotates(2)
+@pytest.mark.rotates(4)
 @pytest.mark.left_to("chaos", except_for=about_others)
 class TestStrictSessions(DriverCases):
     """The sessions are not ours to change, as behind pgbouncer: calls say their isolation themselves."""

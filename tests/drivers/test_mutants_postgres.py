@@ -435,7 +435,7 @@ def _made():
     asyncio.run(made())
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.rotates(12)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_cases_notice(mutant):
     texts = sources(mutant.functions)
@@ -448,7 +448,7 @@ def test_the_cases_notice(mutant):
         install(texts)
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.rotates(12)
 @pytest.mark.parametrize("theme", sorted({theme for mutant in MUTANTS for theme in mutant.themes}))
 def test_without_a_mistake_they_pass(theme):
     """That all cases pass is what conformance-postgres says: here it is that they do in this place."""

@@ -54,14 +54,14 @@ def make_mistake(monkeypatch, name: str, file: str, old: str, new: str) -> None:
     forget_scripts()
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.rotates(12)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_cases_notice(mutant, monkeypatch):
     make_mistake(monkeypatch, mutant.name, mutant.file, mutant.old, mutant.new)
     assert judge(mutant.themes).failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.rotates(12)
 @pytest.mark.parametrize("theme", sorted({theme for mutant in MUTANTS for theme in mutant.themes}))
 def test_without_a_mistake_they_pass(theme):
     """That all cases pass is what conformance-redis says: here it is that they do in this place."""

@@ -432,7 +432,7 @@ def test_the_copy_without_a_mistake_passes(tmp_path, fast_sqlite_folder):
         assert report.ok, str(report)
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.rotates(12)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=named)
 def test_the_cases_notice(mutant, tmp_path, monkeypatch, fast_sqlite_folder):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
@@ -441,7 +441,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch, fast_sqlite_folder):
         assert report.failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.rotates(12)
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.machine], ids=named)
 def test_the_machine_notices(mutant, tmp_path, fast_sqlite_folder):
     profiles = ["one group"] if "slot" in mutant.name else ["mixed", "flow"]

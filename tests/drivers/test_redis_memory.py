@@ -10,6 +10,7 @@ from taskharbor.drivers import Ack, JobRecord, Retry
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.omniq import OmniQ
 from tests.drivers.redis_stores import emptied
+from tests.lanes import figure
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -25,7 +26,7 @@ def parts(options: str) -> dict[str, dict[str, int]]:
 
 
 def test_a_waiting_job_costs_less_than_500_bytes_without_the_index():
-    found = asyncio.run(redis_memory.measure(f"{emptied()}?omniq_index=0", 20_000))
+    found = asyncio.run(redis_memory.measure(f"{emptied()}?omniq_index=0", figure(test=5_000, chaos=20_000)))
     assert found[0][0] == "waiting"
     assert found[0][1] < 500
 

@@ -205,7 +205,7 @@ def drawn(test: int, chaos: int) -> settings:
 
 @pytest.mark.parametrize("part", parts)
 def test_whatever_one_part_does_there_is_an_outcome(part: str) -> None:
-    @drawn(test=40, chaos=3000)
+    @drawn(test=20, chaos=3000)
     @given(parts[part])
     def each(ending: Ending) -> None:
         check(ending)

@@ -164,7 +164,7 @@ def without_check(number: int) -> type[Actions]:
 CHECKS = inspect.getsource(Actions).count("self._access.require(")
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("number", range(CHECKS))
 def test_an_action_that_does_not_ask_is_noticed(number: int) -> None:
     broken = without_check(number)

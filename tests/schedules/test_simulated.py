@@ -51,7 +51,7 @@ def test_what_should_go_wrong_goes_wrong() -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.rotates(6)
+@pytest.mark.rotates(12)
 def test_the_simulation_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[name](monkeypatch)
     for number in range(ENOUGH):

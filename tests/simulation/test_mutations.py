@@ -9,6 +9,7 @@ from tests.simulation.run import play
 ENOUGH = 400
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_simulation_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[name](monkeypatch)

@@ -45,6 +45,7 @@ def test_every_public_call_is_made():
     assert set(CALLS) | ENDS | PARTS == set(found())
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("how", ["hangs", "is away", "refuses"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_call_ends(verb, how, monkeypatch):

@@ -46,6 +46,8 @@ async def fill(dsn: str, ballast: str) -> tuple[list[str], set[str]]:
             stored.append(job.id)
         except (BackendUnavailable, DriverError) as error:
             refused += 1
+            assert "refused: " in str(error), error
+            assert "No space left on device" in str(error), error
             print(f"refused: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
     os.truncate(ballast, 0)
     await driver.enqueue([JobRecord(id="after", type="t", payload=b'{"text":""}')], await driver.server_time())

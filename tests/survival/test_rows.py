@@ -28,7 +28,7 @@ def run(scenario: str, store: str) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.rotates(12)
+@pytest.mark.rotates(18)
 @pytest.mark.parametrize(("scenario", "store"), cells(elsewhere=False), ids=lambda word: word)
 def test_row(scenario: str, store: str) -> None:
     run(scenario, store)

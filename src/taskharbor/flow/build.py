@@ -181,8 +181,8 @@ def chain(*parts: Any_, on_failure: Step[Any] | None = None) -> Flow[Any]: ...
 def chain(*parts: Any_, on_failure: Step[Any] | None = None) -> Flow[Any]:
     """One after the other: each step may receive the result of the one before it. The last one's is the flow's.
 
-    A step receives it in the one parameter that `.s(…)` left open. `on_failure`: a step that runs once if a job of the
-    flow dies; its open parameter receives a `FlowFailure`.
+    A step receives it in the one parameter that `.s(…)` left open. `on_failure`: a step that is released once if a job
+    of the flow dies; its open parameter receives a `FlowFailure`.
 
     >>> from taskharbor import Harbor
     >>> with Harbor("memory://") as harbor:

@@ -91,7 +91,9 @@ def unavailable(options: PostgresOptions, error: BaseException) -> BackendUnavai
     """The error for callers. psycopg's own error becomes its cause; no user and no password are repeated."""
     text = concealed(options.address, " ".join(str(error).split())[:300]) or type(error).__name__
     lasting = _is_lasting(str(error))
-    made = BackendUnavailable(f"PostgreSQL {'refused' if lasting else 'did not answer'}: {text}")
+    # Class 53: the disk is full, the memory, or the connections. It may have room later.
+    refused = lasting or (getattr(error, "sqlstate", None) or "").startswith("53")
+    made = BackendUnavailable(f"PostgreSQL {'refused' if refused else 'did not answer'}: {text}")
     made.lasting = lasting
     return made
 
