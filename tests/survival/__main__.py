@@ -15,6 +15,7 @@ import platform
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -182,6 +183,7 @@ def main() -> int:
         return 2
     rows = [row for row in wanted if (row.scenario, row.store) not in done]
     print(f"chaos: {len(rows)} rows, {options.jobs} at once, SEED={seed}", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a kill, too, ends the rows
     begin = time.monotonic()
     runner = Runner(rows, seed, folder, options.jobs)
     runner.run()

@@ -46,6 +46,7 @@ async def fill(dsn: str, ballast: str) -> tuple[list[str], set[str]]:
             stored.append(job.id)
         except (BackendUnavailable, DriverError) as error:
             refused.append(str(error))
+            print(f"refused: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
     assert all("refused: " in text and "No space left on device" in text for text in refused), refused
     os.truncate(ballast, 0)
     await driver.enqueue([JobRecord(id="after", type="t", payload=b'{"text":""}')], await driver.server_time())
