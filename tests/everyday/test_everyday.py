@@ -18,7 +18,7 @@ def lived(name, folder):
     folder.mkdir()
     store = STORES[name]
     dsn = store.empty(folder)
-    scene = Scene(dsn, folder, lanes.seed(), pace=0.05 if TOGETHER else 0.005)
+    scene = Scene(dsn, folder, lanes.seed(), pace=0.05 if TOGETHER else 0.02)
     try:
         scene.play(seconds=lanes.figure(test=0, chaos=300))
     finally:
