@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.timefmt import parse_duration, parse_time
+from taskharbor.cli.time_options import parse_duration, parse_time
 from taskharbor.model.job import State
 from taskharbor.ops.json_output import STATES
 from taskharbor.ops.text import one_line

@@ -30,6 +30,7 @@ from taskharbor.django.results import result_of
 from taskharbor.django.setup import discover
 from taskharbor.tasks.task import Task
 from taskharbor.testing.drain import adrain as adrain_harbor
+from taskharbor.testing.drain import includes
 
 __all__ = ["adrain", "aenqueued", "drain", "enqueued"]
 
@@ -61,10 +62,8 @@ def enqueued(task: Any, /, **arguments: Any) -> list[Any]:
     Those of a task of Django's are `TaskResult`s, those of a task of `harbor.task` are `JobRecord`s.
     """
     if isinstance(task, Task):
-        from taskharbor.testing.drain import _matches
-
         harbor = next(each for each in _harbors() if task.name in each.tasks)
-        return [info.job for info in harbor.jobs(type=task.name) if _matches(task, info.job, arguments)]
+        return [info.job for info in harbor.jobs(type=task.name) if includes(task, info.job, arguments)]
     if not isinstance(task, DjangoTask):
         raise TypeError(f"enqueued: expected a task, got {type(task).__name__}")
     declared = registry.declared(task)
