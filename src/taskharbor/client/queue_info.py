@@ -1,4 +1,4 @@
-"""Queues, counts and workers of a store, as `harbor.queues()` and its neighbours return them."""
+"""Queues and counts of a store, as `harbor.queues()` and `harbor.counts()` return them."""
 
 from __future__ import annotations
 
