@@ -25,7 +25,7 @@ from taskharbor.django.address import is_in_memory
 from taskharbor.django.api import Task as DjangoTask
 from taskharbor.django.client import driver_on
 from taskharbor.django.connections import in_use, lend
-from taskharbor.django.harbors import DjangoHarbor, harbor_of
+from taskharbor.django.harbors import DjangoHarbor, harbor_of, our_aliases
 from taskharbor.django.results import result_of
 from taskharbor.django.setup import discover
 from taskharbor.tasks.task import Task
@@ -87,8 +87,6 @@ async def aenqueued(task: Any, /, **arguments: Any) -> list[Any]:
 
 
 def _harbors() -> Iterator[DjangoHarbor]:
-    from taskharbor.django.harbors import our_aliases
-
     return (harbor_of(alias) for alias in our_aliases())
 
 
