@@ -139,7 +139,6 @@ compiled: $(STAMP)
 
 # All lanes without the checks: also what the matrix runs for each other Python.
 .PHONY: all-lanes
-# `make matrix` names the lanes for the lowest and the newest libraries: those that meet their code.
 all-lanes: $(STAMP) provision
 	@echo "test: all lanes, $(JOBS) processes"
 	@rm -rf $(LANES)

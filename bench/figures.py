@@ -55,7 +55,7 @@ class Result(msgspec.Struct, frozen=True):
 
 def rate(samples: list[Sample], clock: str = "cpu") -> Figure:
     """Jobs a second."""
-    return _figure([sample.jobs / getattr(sample, clock) for sample in samples])
+    return figure_of([sample.jobs / getattr(sample, clock) for sample in samples])
 
 
 def ratio(samples: Samples, name: str, base: str) -> Figure | None:
@@ -63,12 +63,12 @@ def ratio(samples: Samples, name: str, base: str) -> Figure | None:
     if not samples.get(name) or not samples.get(base):
         return None
     pairs = zip(samples[name], samples[base], strict=True)
-    return _figure([(own.jobs / own.cpu) / (other.jobs / other.cpu) for own, other in pairs])
+    return figure_of([(own.jobs / own.cpu) / (other.jobs / other.cpu) for own, other in pairs])
 
 
 def percentile(samples: list[Sample], percent: int) -> Figure:
     """A percentile of the latencies in each round, in seconds."""
-    return _figure([quantiles(sample.latencies, n=100)[percent - 1] for sample in samples])
+    return figure_of([quantiles(sample.latencies, n=100)[percent - 1] for sample in samples])
 
 
 def results(samples: Samples) -> list[Result]:
@@ -76,5 +76,6 @@ def results(samples: Samples) -> list[Result]:
     return [Result(aim, ratio(samples, aim.subject, aim.base)) for aim in AIMS]
 
 
-def _figure(values: list[float]) -> Figure:
+def figure_of(values: list[float]) -> Figure:
+    """What the rounds found, as one figure."""
     return Figure(median(values), min(values), max(values))

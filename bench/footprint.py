@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.guard.callgrind import STORES
@@ -44,7 +43,7 @@ asyncio.run(main())
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Print both; returns the exit status."""
     print(machine())
     print(f"importing, median of {ROUNDS}: milliseconds of the processor, modules loaded")

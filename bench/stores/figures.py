@@ -6,11 +6,11 @@ processor time of a job, the server's included, stands beside it: on a machine t
 
 from __future__ import annotations
 
-from statistics import median, quantiles
+from statistics import quantiles
 
 import msgspec
 
-from bench.figures import Figure
+from bench.figures import Figure, figure_of
 from bench.stores.plan import STORES
 from bench.stores.rounds import Run, Sample
 
@@ -19,17 +19,17 @@ Samples = dict[str, list[Sample]]
 
 def rate(samples: list[Sample]) -> Figure:
     """Jobs a second."""
-    return _figure([sample.jobs / sample.wall for sample in samples])
+    return figure_of([sample.jobs / sample.wall for sample in samples])
 
 
 def cost(samples: list[Sample]) -> Figure:
     """Seconds of processor time a job, of the sample's process and the server's together."""
-    return _figure([(sample.cpu + sample.server) / sample.jobs for sample in samples])
+    return figure_of([(sample.cpu + sample.server) / sample.jobs for sample in samples])
 
 
 def server_share(samples: list[Sample]) -> Figure:
     """Seconds of the server's processor time a job."""
-    return _figure([sample.server / sample.jobs for sample in samples])
+    return figure_of([sample.server / sample.jobs for sample in samples])
 
 
 def ratio(samples: Samples, name: str, base: str) -> Figure | None:
@@ -37,7 +37,7 @@ def ratio(samples: Samples, name: str, base: str) -> Figure | None:
     if name == base or not samples.get(name) or not samples.get(base):
         return None
     pairs = zip(samples[name], samples[base], strict=True)
-    return _figure([(own.jobs / own.wall) / (other.jobs / other.wall) for own, other in pairs])
+    return figure_of([(own.jobs / own.wall) / (other.jobs / other.wall) for own, other in pairs])
 
 
 def cost_ratio(samples: Samples, name: str, base: str) -> Figure | None:
@@ -45,12 +45,12 @@ def cost_ratio(samples: Samples, name: str, base: str) -> Figure | None:
     if not samples.get(name) or not samples.get(base):
         return None
     pairs = zip(samples[name], samples[base], strict=True)
-    return _figure([cost([own]).median / cost([other]).median for own, other in pairs])
+    return figure_of([cost([own]).median / cost([other]).median for own, other in pairs])
 
 
 def percentile(samples: list[Sample], percent: int) -> Figure:
     """A percentile of the latencies in each round, in seconds."""
-    return _figure([quantiles(sample.latencies, n=100)[percent - 1] for sample in samples])
+    return figure_of([quantiles(sample.latencies, n=100)[percent - 1] for sample in samples])
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -140,7 +140,3 @@ def _best_peer(samples: Samples, peers: list[str], times: float) -> Result:
 
 def _at_least(text: str, found: Figure | None, least: float, binding: bool = True) -> Result:
     return Result(text, found, found is not None and found.median >= least, binding)
-
-
-def _figure(values: list[float]) -> Figure:
-    return Figure(median(values), min(values), max(values))

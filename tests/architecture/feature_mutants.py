@@ -196,9 +196,9 @@ FLOWS = (
     in_theme(
         "flow_listing",
         "flows until and with a moment",
-        "pages",
-        "flow.created_at < wanted.until",
-        "flow.created_at <= wanted.until",
+        "listing",
+        "flow.created_at < self.until",
+        "flow.created_at <= self.until",
     ),
 )
 

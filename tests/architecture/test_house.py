@@ -15,16 +15,11 @@ from typing import Any
 import pytest
 
 from tests.architecture import figures
+from tests.architecture.figures import ROOT, SOURCE, place
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "taskharbor"
 TESTS = ROOT / "tests"
 MODULES = sorted(SOURCE.rglob("*.py"))
 TEST_FILES = sorted(path for path in TESTS.rglob("*.py"))
-
-
-def place(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
 
 
 def tree(path: Path) -> ast.Module:

@@ -47,10 +47,6 @@ def place(opened: Open, request: pytest.FixtureRequest) -> Iterator[places.Place
     made.close()
 
 
-def named(case: tuple[str, Row]) -> str:
-    return f"{case[0]}-{case[1].name}"
-
-
 def measured(row: Row, mode: str, place: places.Place, jobs: int) -> dict[str, Any]:
     """A sample in this process."""
     group = getattr(TINY, row.group) if row.group else 0

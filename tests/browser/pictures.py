@@ -19,14 +19,14 @@ from tests.dashboard.scene import plan_more
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 SIZE: Any = {"width": 1200, "height": 800}
 PHONE: Any = {"width": 390, "height": 780}
-PAGES = {
-    "overview": "/",
-    "jobs": "/jobs",
-    "job": "/jobs/{dead}",
-    "dead": "/dead",
-    "workflow": "/flows/{failed_flow}",
-    "schedules": "/schedules",
-    "schedule": "/schedules/digest#edit",
+PAGES = {  # name → path; the last word of the name is the colour scheme
+    "overview-light": "/",
+    "jobs-light": "/jobs",
+    "job-dark": "/jobs/{dead}",
+    "dead-dark": "/dead",
+    "workflow-light": "/flows/{failed_flow}",
+    "workflow-dark": "/flows/{failed_flow}",
+    "schedule-dark": "/schedules/digest#edit",
 }
 
 
@@ -46,7 +46,8 @@ def main() -> None:
         for scheme in schemes:
             context = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
             for name, path in PAGES.items():
-                take(context, served, path, FOLDER / f"{name}-{scheme}.png")
+                if name.endswith(scheme):
+                    take(context, served, path, FOLDER / f"{name}.png")
             context.close()
         phone = browser.new_context(viewport=PHONE, color_scheme="dark", reduced_motion="reduce")
         take(phone, served, "/", FOLDER / "phone-dark.png")

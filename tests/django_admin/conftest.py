@@ -1,3 +1,5 @@
+"""The served project, one for all tests of the admin."""
+
 from collections.abc import Iterator
 
 import pytest

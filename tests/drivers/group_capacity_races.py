@@ -25,7 +25,7 @@ from taskharbor.drivers import (
     Reserved,
 )
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.housekeeping import visit_all
+from tests.drivers.redis_stores import visit_all
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(hours=1)

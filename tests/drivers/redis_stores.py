@@ -1,12 +1,14 @@
 """Stores for the tests of the Redis driver: the servers that this process shares, emptied, and damaged on request."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import redis
 
 from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers.redis.housekeeping import visit
+from taskharbor.drivers.redis.store import RedisStore
 from tests.servers import redis as servers
 
 DAMAGES = {
@@ -37,6 +39,13 @@ def with_driver(dsn: str, story: Callable[[Any], Awaitable[Any]]) -> Any:
             await driver.close()
 
     return asyncio.run(run())
+
+
+async def visit_all(store: RedisStore, queues: Sequence[str], now: int) -> None:
+    """Look after these queues and all others until nothing is left to do; a worker does it in rounds."""
+    for queue in dict.fromkeys([*queues, *await store.router.watched_queues()]):
+        while await visit(store, queue, now, 0):
+            pass
 
 
 def with_cluster_clients(story: Callable[..., Awaitable[None]], clients: int = 2) -> None:

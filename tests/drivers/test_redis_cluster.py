@@ -6,7 +6,7 @@ import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Fail, JobRecord
 from taskharbor.drivers.redis.cluster_router import ClusterRouter
-from taskharbor.drivers.redis.housekeeping import visit_all
+from tests.drivers.redis_stores import visit_all
 from tests.drivers.redis_stores import with_cluster_clients as live
 from tests.servers import redis as servers
 

@@ -8,8 +8,7 @@ import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry, State
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.housekeeping import visit_all
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import emptied, visit_all
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")

@@ -8,7 +8,7 @@ import pytest
 from taskharbor.drivers import Ack, Fail, JobRecord, State
 from taskharbor.drivers.redis import flow_pages, job_pages, reading
 from taskharbor.drivers.redis.script_args import ListIdsArgs, ReadJobsArgs
-from tests.drivers.redis_stores import live
+from tests.drivers.redis_stores import live, visit_all
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -250,8 +250,6 @@ def test_a_large_flow_that_others_changed_is_corrected():
         await driver.enqueue([job(f"a{number:02}", flow_id="f") for number in range(30)], NOW)
         client.hset("{q}:job:a03", "state", "failed")
         assert (await driver.flows(now=NOW)).items[0].status == "running"
-        from taskharbor.drivers.redis.housekeeping import visit_all
-
         await visit_all(driver.store, ["q"], 0)
         assert (await driver.flows(now=NOW)).items[0].status == "failed"
         client.hset("{q}:job:a03", "state", "wait")

@@ -10,12 +10,11 @@ from redis.exceptions import ConnectionError as Lost
 
 from taskharbor.drivers import BackendUnavailable, JobRecord, ScheduleChange, StoredSchedule
 from taskharbor.drivers.redis import RedisDriver, pool
-from taskharbor.drivers.redis.housekeeping import visit_all
 from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.times import to_us
 from taskharbor.omniq import OmniQ
 from tests import lanes
-from tests.drivers.redis_stores import emptied, live, with_driver
+from tests.drivers.redis_stores import emptied, live, visit_all, with_driver
 from tests.drivers.test_redis_full import empty, everything, full
 from tests.servers import redis as servers
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskharbor.cli import timefmt
+from taskharbor.cli import time_options
 from taskharbor.cli.json_argument import read_json
 from taskharbor.dashboard.pages.filter_text import read_filter, write_filter
 from taskharbor.dashboard.pages.shown import BadQuery
@@ -108,7 +108,12 @@ MOMENTS = (
 @given(texts(*SPANS, *MOMENTS))
 def test_times_on_the_command_line(text: str) -> None:
     context, option = click.Context(click.Command("x")), click.Option(["--at"])
-    for parse in (timefmt.parse_moment, timefmt.parse_duration, timefmt.parse_duration_or_none, timefmt.parse_time):
+    for parse in (
+        time_options.parse_moment,
+        time_options.parse_duration,
+        time_options.parse_duration_or_none,
+        time_options.parse_time,
+    ):
         found = either(lambda value, parse=parse: parse(context, option, value), text, click.BadParameter)  # type: ignore[misc]  # a default binds the loop's variable
         if isinstance(found, timedelta):
             assert found >= timedelta(0)

@@ -34,10 +34,6 @@ moments = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.
 spans = st.integers(1_000, 10**12).map(lambda number: MILLISECOND * number)
 
 
-def iso(found: list[datetime]) -> list[str]:
-    return [slot.isoformat() for slot in found]
-
-
 def test_the_known_slots():
     check_known(slots)
 

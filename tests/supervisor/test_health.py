@@ -12,14 +12,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from taskharbor.cli.main import main
+from tests.servers.postgres import free_port
 from tests.supervisor.worker_run import Yard, eventually
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def get(port: int, path: str) -> tuple[int, dict[str, Any]]:

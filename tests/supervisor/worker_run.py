@@ -43,6 +43,14 @@ def eventually(look: Callable[[], T], what: str = "") -> T:
         time.sleep(0.05)
 
 
+def works_in(folder: Path, pid: int) -> bool:
+    """Whether a process has this folder in its environment: its number may be that of another program by now."""
+    try:
+        return str(folder).encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
 def exists(pid: int) -> bool:
     """Whether a process runs (one that ended and was not reaped does not)."""
     try:
@@ -92,18 +100,12 @@ class Yard:
                     pass
             program.wait()
         for line in self.journal():
-            if exists(line.pid) and self._is_ours(line.pid):
+            if exists(line.pid) and works_in(self.folder, line.pid):
                 os.kill(line.pid, signal.SIGKILL)
 
     def _below(self, pid: int) -> list[int]:
         below = children_of(pid)
         return [*below, *(each for child in below for each in self._below(child))]
-
-    def _is_ours(self, pid: int) -> bool:
-        try:
-            return str(self.folder).encode() in Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            return False
 
     # Programs ------------------------------------------------------------------------------------------------
 

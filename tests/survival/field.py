@@ -15,7 +15,7 @@ from typing import Any
 
 from taskharbor.drivers import open_driver
 from tests import lanes
-from tests.supervisor.worker_run import exists
+from tests.supervisor.worker_run import exists, works_in
 from tests.survival.checker import Fault, Stored, Verdict, check, describe
 from tests.survival.journal import Note, Reader
 from tests.survival.stores import Store
@@ -193,16 +193,10 @@ class Field:
                     os.killpg(program.pid, signal.SIGKILL)
             program.wait()
         for pid in {note.pid for note in self.reader.notes}:
-            if exists(pid) and self._is_ours(pid):
+            if exists(pid) and works_in(self.folder, pid):
                 os.kill(pid, signal.SIGKILL)
         if self._nursery is not None:
             self._nursery.communicate()
-
-    def _is_ours(self, pid: int) -> bool:
-        try:
-            return str(self.folder).encode() in Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            return False
 
 
 @contextmanager

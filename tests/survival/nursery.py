@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg as _psycopg
-import redis as _redis  # noqa: F401 - the same
+import redis as _redis  # noqa: F401 - imported before the forks, not in each
 
 from taskharbor import Harbor, JobContext, TaskHarborError
 from taskharbor.drivers import BackendUnavailable, open_driver
@@ -32,7 +32,7 @@ from tests.survival.journaled import Failpoint, Journaled
 from tests.survival.tasks import Tasks
 
 PR_SET_PDEATHSIG = 1
-DRIVERS = (_postgres, _redis_driver, _sqlite)
+DRIVERS = (_postgres, _redis_driver, _sqlite)  # imported before the forks, not in each
 
 
 def wrong_clock(skew: float, chance: random.Random) -> None:

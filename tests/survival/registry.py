@@ -8,7 +8,6 @@ from tests.survival.figures import Figures
 
 Run = Callable[[str, Path], Figures]
 DURABLE = ("sqlite", "postgres", "redis", "cluster")
-SERVERS = ("postgres", "redis", "cluster")
 ALL = ("memory", *DURABLE)
 
 

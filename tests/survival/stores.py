@@ -1,4 +1,4 @@
-"""The stores of the table: an empty one for each row, how it is killed and started again, and how it becomes full."""
+"""The stores of the table: an empty one for each row, and how it is killed and started again."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.servers import postgres, redis
 
-NAMES = ("sqlite", "postgres", "redis", "cluster")
 TITLES = {
     "memory": "memory",
     "sqlite": "SQLite",
@@ -80,13 +79,6 @@ def own_store(name: str, folder: Path) -> Iterator[Store]:
         made.stop()
 
 
-def server_pids(store: Store) -> list[int]:
-    return [server.pid() if callable(server.pid) else server.pid for server in store.servers]
-
-
-def on_disk() -> str:
-    """A folder for files, in memory where there is such a place: rows measure the store, not the disk."""
+def folder_for_files() -> str:
+    """In memory where there is such a folder: rows measure the store, not the disk."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
-
-
-MakeStore = Callable[[str, Path], Store]

@@ -8,7 +8,7 @@ import pytest
 from tests import lanes
 from tests.survival.figures import record
 from tests.survival.registry import load
-from tests.survival.stores import on_disk
+from tests.survival.stores import folder_for_files
 
 ROWS = load()
 
@@ -18,7 +18,7 @@ def cells(elsewhere: bool) -> list[tuple[str, str]]:
 
 
 def run(scenario: str, store: str) -> None:
-    with tempfile.TemporaryDirectory(dir=on_disk(), prefix="th-row-") as folder:
+    with tempfile.TemporaryDirectory(dir=folder_for_files(), prefix="th-row-") as folder:
         figures = ROWS[scenario, store].run(store, Path(folder))
     assert (figures.lost, figures.unexplained) == (0, 0)
     assert figures.jobs > 0 or figures.note

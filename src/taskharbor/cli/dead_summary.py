@@ -22,7 +22,6 @@ from taskharbor.ops.timefmt import relative
 if TYPE_CHECKING:
     from taskharbor.client.summary import Summary
 
-KEYS = ("fingerprint", "error", "type", "reason", "queue")
 NONE = "(none)"
 _TIMES = (
     Column("newest", whole=True, times=True),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.timefmt import parse_duration, parse_time
+from taskharbor.cli.time_options import parse_duration, parse_time
 from taskharbor.model.job import State
 from taskharbor.ops.json_output import STATES
 from taskharbor.ops.text import one_line
-from taskharbor.ops.timefmt import format_moment
+from taskharbor.ops.timefmt import format_duration, format_moment
 
 if TYPE_CHECKING:
     from taskharbor.cli.acting import Operator
@@ -88,8 +88,6 @@ def _in_words(given: dict[str, Any]) -> Iterator[str]:
         if isinstance(moment, datetime):
             yield f"{word} {format_moment(moment)}"
         elif isinstance(moment, timedelta):
-            from taskharbor.ops.timefmt import format_duration
-
             yield (
                 f"of the last {format_duration(moment)}" if name == "since" else f"older than {format_duration(moment)}"
             )

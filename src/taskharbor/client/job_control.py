@@ -37,7 +37,7 @@ async def read_record(client: Client, id: str, budget: Budget) -> JobInfo:
         raise no_record(id) from None
 
 
-async def delete_record(client: Client, id: str, budget: Budget) -> None:
+async def delete_record(id: str, budget: Budget) -> None:
     """Forget a job. A try whose reply was lost may have deleted it: then the next one finds it gone, and succeeds."""
     is_repeated = False
 

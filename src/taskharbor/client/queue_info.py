@@ -1,4 +1,4 @@
-"""Queues, counts and workers of a store, as `harbor.queues()` and its neighbours return them."""
+"""Queues and counts of a store, as `harbor.queues()` and `harbor.counts()` return them."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ async def _queue(client: Client, driver: Any, name: str, counts: dict[str, int])
     if counts.get(State.READY):
         more = {"payloads": False} if offers(client.driver, FILTERS) else {}
         page = await driver.list(queue=name, state=State.READY, limit=SAMPLE_JOBS, now=client.clock.now(), **more)
-        oldest = min((_waits_since(info.job) for info in page.items), default=None)
+        oldest = min((waits_since(info.job) for info in page.items), default=None)
     return QueueInfo(name, await driver.is_paused(name), counts, oldest)
 
 
-def _waits_since(job: JobRecord) -> datetime:
+def waits_since(job: JobRecord) -> datetime:
     """Since when a ready job waits: it was enqueued, became due or failed, whichever was last."""
     return max(moment for moment in (job.created_at, job.run_at, job.failed_at) if moment is not None)

@@ -155,7 +155,7 @@ class JobRecordCalls:
         from taskharbor.client.job_control import delete_record
 
         budget = self._client.budget(access, call_timeout, "delete")
-        await self._audited("delete", by, budget, lambda: delete_record(self._client, self.id, budget))
+        await self._audited("delete", by, budget, lambda: delete_record(self.id, budget))
 
     async def _amend(self, access: StoreAccess, made: Amendment, by: str | None, call_timeout: Duration | None) -> None:
         budget = self._client.budget(access, call_timeout, "amend")

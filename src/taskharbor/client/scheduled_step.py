@@ -22,7 +22,7 @@ from taskharbor.tasks.flow_metadata import LAUNCH_TYPE
 from taskharbor.tasks.launch import failure_steps_of, write_workflow
 from taskharbor.tasks.options import Options, record_of
 from taskharbor.tasks.prepare import TaskCall
-from taskharbor.tasks.task import Step, Task
+from taskharbor.tasks.task import Step, Task, short_name
 from taskharbor.tasks.workflow import Spawned, Workflow
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def declared(client: Client, name: str, what: Scheduled | object, rule: Rule) ->
         return _workflow(client, name, what, rule)
     if isinstance(what, JobRequest):
         return _request(client, name, what, rule)
-    hint = f"write {_short(what)}.s(…)" if isinstance(what, Task) else "make one with task.s(…)"
+    hint = f"write {short_name(what)}.s(…)" if isinstance(what, Task) else "make one with task.s(…)"
     raise TypeError(f"schedule {name!r}: expected a step or a workflow, got {type(what).__name__}; {hint}")
 
 
@@ -183,7 +183,3 @@ def _refuse_once(name: str, job_type: str, options: Options) -> None:
 def _no_such_option(name: str, job_type: str, option: str) -> ValueError:
     why = _ONCE.get(option, _ONCE["run_at"])
     return ValueError(f"schedule {name!r}: {job_type}: expected no {option}, because {why}")
-
-
-def _short(task: Task[..., Any]) -> str:
-    return getattr(task.function, "__name__", task.name)

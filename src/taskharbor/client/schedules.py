@@ -1,7 +1,7 @@
 """`harbor.schedules`: schedules at run time, for programs and for the people who run them.
 
-Everything here changes the store. What code declares with `harbor.schedule(…)` is stored when a worker of that code
-starts.
+These calls read and change what is in the store. What code declares with `harbor.schedule(…)` is stored when a worker
+of that code starts.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from taskharbor.drivers import (
     Enqueued,
     Fail,
     JobInfo,
+    JobNotFound,
     JobRecord,
     Lease,
     Outcome,
@@ -277,8 +278,6 @@ class Environment:
         return ids_of(page.items)
 
     async def gone(self, job: JobRecord | str) -> bool:
-        from taskharbor.drivers import JobNotFound
-
         try:
             await self.info(job)
         except JobNotFound:

@@ -61,7 +61,6 @@ class BridgedCall:
     """One call of the application: what it sends arrives here from the loop of the portal."""
 
     def __init__(self, portal: Portal, app: AsgiApplication, scope: AsgiMessage, body: bytes) -> None:
-        self._portal = portal
         self._body: bytes | None = body
         self._start: concurrent.futures.Future[tuple[int, dict[str, str]]] = concurrent.futures.Future()
         self._lock = threading.Lock()

@@ -173,8 +173,3 @@ def declare_anew(harbor: DjangoHarbor) -> None:
     from taskharbor.django.registry import declare_known  # it imports what imports this module
 
     declare_known(harbor)
-
-
-def made_harbors() -> tuple[DjangoHarbor, ...]:
-    """The harbors that were asked for so far."""
-    return tuple(_harbors.values())

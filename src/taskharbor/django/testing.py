@@ -25,11 +25,12 @@ from taskharbor.django.address import is_in_memory
 from taskharbor.django.api import Task as DjangoTask
 from taskharbor.django.client import driver_on
 from taskharbor.django.connections import in_use, lend
-from taskharbor.django.harbors import DjangoHarbor, harbor_of
+from taskharbor.django.harbors import DjangoHarbor, harbor_of, our_aliases
 from taskharbor.django.results import result_of
 from taskharbor.django.setup import discover
 from taskharbor.tasks.task import Task
 from taskharbor.testing.drain import adrain as adrain_harbor
+from taskharbor.testing.drain import includes
 
 __all__ = ["adrain", "aenqueued", "drain", "enqueued"]
 
@@ -61,10 +62,8 @@ def enqueued(task: Any, /, **arguments: Any) -> list[Any]:
     Those of a task of Django's are `TaskResult`s, those of a task of `harbor.task` are `JobRecord`s.
     """
     if isinstance(task, Task):
-        from taskharbor.testing.drain import _matches
-
         harbor = next(each for each in _harbors() if task.name in each.tasks)
-        return [info.job for info in harbor.jobs(type=task.name) if _matches(task, info.job, arguments)]
+        return [info.job for info in harbor.jobs(type=task.name) if includes(task, info.job, arguments)]
     if not isinstance(task, DjangoTask):
         raise TypeError(f"enqueued: expected a task, got {type(task).__name__}")
     declared = registry.declared(task)
@@ -88,8 +87,6 @@ async def aenqueued(task: Any, /, **arguments: Any) -> list[Any]:
 
 
 def _harbors() -> Iterator[DjangoHarbor]:
-    from taskharbor.django.harbors import our_aliases
-
     return (harbor_of(alias) for alias in our_aliases())
 
 

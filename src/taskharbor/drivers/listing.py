@@ -9,7 +9,7 @@ from taskharbor.drivers.cursor import decode_cursor, decode_place
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.job import FlowPage, FlowStatus, JobRecord, Page, State, replace
+from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus, JobRecord, Page, State, replace
 
 
 class JobQuery(NamedTuple):
@@ -114,6 +114,14 @@ class FlowQuery(NamedTuple):
     newest: bool
     after: str | None
     limit: int
+
+    def fits(self, flow: FlowInfo) -> bool:
+        """Whether a flow is one of those: for stores that find it by other means."""
+        return (
+            (self.status is None or flow.status is self.status)
+            and (self.since is None or flow.created_at >= self.since)
+            and (self.until is None or flow.created_at < self.until)
+        )
 
 
 def flow_query(

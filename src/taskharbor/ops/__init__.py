@@ -1,2 +1,4 @@
-"""What an operator sees and does, as plain values and functions: the command line shows them, and so may any other
-front end. Nothing here prints, asks or parses an option."""
+"""What an operator sees and does, as plain values and functions: the command line and the dashboard show them.
+
+Nothing here prints, asks or parses an option.
+"""

@@ -1,7 +1,7 @@
 """What happened lately, as the points of a chart: executions, failures, run times and waiting times.
 
 The store has a row for each minute and queue. Of more queues than MAX_ROWS allows for a span, the busiest are read, one
-by one, and the series says how many; what is shown is bounded to MAX_POINTS whatever the span.
+by one, and the series says how many. The steps of a span grow with it, so that a chart has at most 96 points.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from taskharbor.model.job import Figures
 SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "72h": timedelta(hours=72)}
 DEFAULT_SPAN = "1h"
 STEPS = {"1h": timedelta(minutes=1), "24h": timedelta(minutes=15), "72h": timedelta(hours=1)}
-MAX_POINTS = 100
 MAX_ROWS = 60_000  # read for one series
 MAX_READ_QUEUES = 50  # one by one
 

@@ -59,15 +59,16 @@ def _whole(text: str, name: str) -> int:
         raise BadEdit(f"{name}: expected a whole number") from None
 
 
-def _moment(text: str, name: str) -> datetime | None:
-    if text == "now":
+def moment_of(text: str, name: str, nothing: str) -> datetime | None:
+    """A moment that a person typed; None for the word `nothing`. BadEdit for anything else."""
+    if text == nothing:
         return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise BadEdit(f"{name}: expected now, or a moment with a time zone such as 2030-01-31T09:00:00Z")
+        raise BadEdit(f"{name}: expected {nothing}, or a moment with a time zone such as 2030-01-31T09:00:00Z")
     return found
 
 
@@ -92,7 +93,7 @@ def _payload(text: str, name: str) -> object:
 
 _READ: dict[str, Any] = {
     "payload": _payload,
-    "run_at": _moment,
+    "run_at": lambda text, name: moment_of(text, name, "now"),
     "priority": _whole,
     "max_attempts": _whole,
     "timeout": _span,

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from taskharbor.client.queue_info import waits_since
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FIGURES, offers
 from taskharbor.model.histogram import merged
-from taskharbor.model.job import JobRecord, State, WorkerInfo
+from taskharbor.model.job import State, WorkerInfo
 from taskharbor.ops import json_output
 from taskharbor.ops.counting import cap_for, read_counts
 from taskharbor.ops.ids import without_payloads
@@ -190,9 +191,5 @@ async def _row(
 
 async def _lag(driver: Driver, now: datetime, queue: str) -> timedelta | None:
     page = await driver.list(queue=queue, state=State.READY, limit=SAMPLE_JOBS, now=now, **without_payloads(driver))
-    since = min((_waits_since(info.job) for info in page.items), default=None)
+    since = min((waits_since(info.job) for info in page.items), default=None)
     return None if since is None else max(now - since, timedelta())
-
-
-def _waits_since(job: JobRecord) -> datetime:
-    return max(moment for moment in (job.created_at, job.run_at, job.failed_at) if moment is not None)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from taskharbor.drivers.dsn import span
-from taskharbor.ops.job_edit import BadEdit
+from taskharbor.ops.job_edit import BadEdit, moment_of
 
 if TYPE_CHECKING:
     from taskharbor.client.schedule_info import ScheduleInfo
@@ -109,15 +109,7 @@ def _span(text: str, name: str) -> timedelta | None:
 
 
 def _moment(text: str, name: str) -> datetime | None:
-    if text in ("", "none"):
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise BadEdit(f"{name}: expected none, or a moment with a time zone such as 2030-01-31T09:00:00Z")
-    return found
+    return moment_of(text, name, "none") if text else None
 
 
 _READ: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""Decisions: when to retry, when to give up. Pure functions of what happened; no I/O, no clock."""
+"""Decisions: when to retry, when to give up, which moments a schedule stands for. Pure functions; no I/O, no clock."""

@@ -170,9 +170,9 @@ class _Graph:
             raise self._refused(where, "Security(…)")
         if marker.function is None:
             raise TypeError(f"{where}: expected Depends(function), got Depends() without a class to make one of")
-        return self._node(marker, where)
+        return self._node(marker)
 
-    def _node(self, marker: DependsMarker, where: str) -> DependencyNode:
+    def _node(self, marker: DependsMarker) -> DependencyNode:
         assert marker.function is not None
         function = self._replacements.get(key_of(marker.function), marker.function)
         key = key_of(function)

@@ -51,25 +51,11 @@ def binder(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
 
 def _bind_any(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
     """For every other signature: parameter by parameter."""
-    layout = signature.layout
-    values = signature.checked_values if layout.var_keyword is not None else signature.values
-    order = tuple((parameter.name, parameter.kind, parameter.name in layout.contexts) for parameter in layout.order)
+    values = signature.checked_values if signature.layout.var_keyword is not None else signature.values
+    assemble, nothing = assembler(signature), dict[str, Any]()
 
     def bind(payload: bytes, context: JobContext) -> Bound:
-        given = iter(values(payload))
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, kind, is_context in order:
-            value: Any = context if is_context else next(given)
-            if kind is _VAR_POSITIONAL:
-                args.extend(value)
-            elif kind is _VAR_KEYWORD:
-                kwargs.update(value)
-            elif kind is _KEYWORD_ONLY:
-                kwargs[name] = value
-            else:
-                args.append(value)
-        return tuple(args), kwargs
+        return assemble(values(payload), context, nothing)
 
     return bind
 
@@ -77,17 +63,17 @@ def _bind_any(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
 def assembler(signature: Signature) -> Assemble:
     """The function that puts decoded values, the context and injected values in their places."""
     layout = signature.layout
+    order = tuple(
+        (parameter.name, parameter.kind, parameter.name in layout.injected, parameter.name in layout.contexts)
+        for parameter in layout.order
+    )
 
     def assemble(values: tuple[Any, ...], context: JobContext, injected: Mapping[str, Any]) -> Bound:
         given = iter(values)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for parameter in layout.order:
-            name, kind = parameter.name, parameter.kind
-            if name in layout.injected:
-                value = injected[name]
-            else:
-                value = context if name in layout.contexts else next(given)
+        for name, kind, is_injected, is_context in order:
+            value: Any = injected[name] if is_injected else context if is_context else next(given)
             if kind is _VAR_POSITIONAL:
                 args.extend(value)
             elif kind is _VAR_KEYWORD:

@@ -96,7 +96,7 @@ class Task(Generic[P, R]):
     if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("a task", name, OF_TASKS, _short(self) if "function" in self.__dict__ else "task")
+            raise missing("a task", name, OF_TASKS, short_name(self) if "function" in self.__dict__ else "task")
 
     @own_method
     @lists_options
@@ -127,7 +127,7 @@ class Task(Generic[P, R]):
         The arguments are checked against the signature and its annotations: a wrong one is a TypeError, and nothing is
         stored. Injected parameters are left out. On a running event loop it raises BlockingCall: use `aenqueue`.
         """
-        return self._client.enqueue_calls((self._call(args, kwargs),), f"{_short(self)}.enqueue")[0]
+        return self._client.enqueue_calls((self._call(args, kwargs),), f"{short_name(self)}.enqueue")[0]
 
     @own_method
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -147,7 +147,7 @@ class Task(Generic[P, R]):
             if name not in given and parameters.parameters[name].default is not inspect.Parameter.empty:
                 raise TypeError(
                     f"{self.name}: parameter {name!r} is injected when a worker runs the job; in a direct call give it "
-                    f"a value: {_short(self)}(…, {name}=…)"
+                    f"a value: {short_name(self)}(…, {name}=…)"
                 )
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall:
@@ -174,7 +174,7 @@ class Step(Generic[R_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("a step", name, OF_STEPS, _short(self.task) if name in OF_STEPS else "")
+            raise missing("a step", name, OF_STEPS, short_name(self.task) if name in OF_STEPS else "")
 
         def __or__(self, other: Any) -> Any:
             raise TypeError(JOINED)
@@ -216,5 +216,6 @@ def default_name(function: Callable[..., Any]) -> str:
     return f"{module}.{target.__qualname__}"
 
 
-def _short(task: Task[..., Any]) -> str:
+def short_name(task: Task[..., Any]) -> str:
+    """The name of a task's function, as errors write it."""
     return getattr(task.function, "__name__", task.name)

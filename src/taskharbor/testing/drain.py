@@ -152,7 +152,7 @@ async def aenqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any
     async with _opened(harbor) as driver:
         while True:
             page = await driver.list(type=task.name, cursor=cursor, now=harbor.clock.now())
-            found.extend(info.job for info in page.items if _matches(task, info.job, arguments))
+            found.extend(info.job for info in page.items if includes(task, info.job, arguments))
             cursor = page.cursor
             if cursor is None:
                 return found
@@ -163,7 +163,8 @@ def enqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> li
     return _blocking(aenqueued(harbor, task, **arguments), "enqueued", "aenqueued")
 
 
-def _matches(task: Task[..., Any], job: JobRecord, arguments: dict[str, Any]) -> bool:
+def includes(task: Task[..., Any], job: JobRecord, arguments: Mapping[str, Any]) -> bool:
+    """Whether the arguments of a job of this task include these."""
     signature = task.handler.signature
     waits = BIND_KEY in job.metadata  # for a result, which is not in its payload yet
     given = signature.decode_partial(job.payload) if waits else signature.decode(job.payload)

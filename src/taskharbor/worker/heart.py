@@ -8,7 +8,6 @@ handler that blocks the loop loses no lease. From there it also notices that the
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 import traceback
@@ -29,8 +28,6 @@ from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.progress_notes import ProgressNotes, written
 from taskharbor.worker.stop_budget import StopBudget, close
-
-logger = logging.getLogger("taskharbor.worker")
 
 CHECK_INTERVAL_S = 1.0  # between two checks of the worker's loop
 BLOCKED_AFTER_S = 2.0  # a loop that has not turned for this long is blocked

@@ -75,7 +75,9 @@ class ResultBinder:
                 try:
                     if together is None:
                         together = await self._together(batch, wanted)
-                    results = together if together.found or together.joins else await self._alone(reserved.job, *wants)
+                    results = (
+                        together if together.found or together.joins else await self._alone(reserved.job, wants[1])
+                    )
                     reserved = Reserved(
                         self._completed(reserved.job, *wants, results), reserved.lease, reserved.lost_by
                     )
@@ -100,7 +102,7 @@ class ResultBinder:
             return Results()
         return results
 
-    async def _alone(self, job: JobRecord, mark: Bind, ids: tuple[str, ...]) -> Results:
+    async def _alone(self, job: JobRecord, ids: tuple[str, ...]) -> Results:
         results = Results(MAX_RESULTS_BYTES)
         try:
             await results.load(self._driver, ids, self._clock.now(), job.flow_id)

@@ -1,3 +1,5 @@
+"""The admin, and the dashboard at two more addresses."""
+
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path

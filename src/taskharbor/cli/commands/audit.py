@@ -13,7 +13,7 @@ from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import parse_time
+from taskharbor.cli.time_options import parse_time
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.audit import AuditEntry
 from taskharbor.ops import json_output

@@ -17,7 +17,7 @@ from taskharbor.cli.output import at_terminal, write_json, write_table
 from taskharbor.cli.selection import error_options, many_options, pace_options, select
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.cli.timefmt import parse_duration
+from taskharbor.cli.time_options import parse_duration
 from taskharbor.model.job import State
 from taskharbor.ops import json_output
 from taskharbor.ops.redaction import HIDDEN, Redaction

@@ -13,7 +13,7 @@ from taskharbor.cli.lazy import DefaultGroup
 from taskharbor.cli.output import write, write_facts, write_json, write_table
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import parse_time
+from taskharbor.cli.time_options import parse_time
 from taskharbor.model.errors import JobNotFound, WrongState
 from taskharbor.ops import json_output
 from taskharbor.ops.operation_words import outcome_words, progress_words

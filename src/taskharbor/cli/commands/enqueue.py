@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli import timefmt
+from taskharbor.cli import time_options
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.json_argument import read_json
 from taskharbor.cli.output import write_json
@@ -36,19 +36,19 @@ FIRST_PAUSE_S = 0.1  # doubled each time
 @click.option("--queue", metavar="NAME", help="Queue; default: with --app the task's own queue, else 'default'.")
 @click.option(
     "--run-at",
-    callback=timefmt.parse_moment,
+    callback=time_options.parse_moment,
     metavar="MOMENT",
     help="Start no earlier than this, e.g. 2030-01-31T09:00:00Z.",
 )
 @click.option(
     "--delay",
-    callback=timefmt.parse_duration,
+    callback=time_options.parse_duration,
     metavar="DURATION",
     help="Start no earlier than this from now: 90, 90s, 15m, 2h.",
 )
 @click.option("--idempotency-key", metavar="KEY", help="If the queue already has a job with this key, return that job.")
 @click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="After N failures the job is dead.")
-@click.option("--timeout", callback=timefmt.parse_duration, metavar="DURATION", help="Time limit of one attempt.")
+@click.option("--timeout", callback=time_options.parse_duration, metavar="DURATION", help="Time limit of one attempt.")
 @click.option("--priority", type=int, metavar="N", help="Higher runs first within the queue; default 0.")
 @click.option("--group", metavar="NAME", help="Jobs with the same group start in order, at most --group-limit at once.")
 @click.option("--group-limit", type=click.IntRange(1), metavar="N", help="Limit of the group, if it has none yet.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from taskharbor.cli import timefmt
+from taskharbor.cli import time_options
 from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.commands.list import choose_time, more, page_options
 from taskharbor.cli.confirm import confirm
@@ -44,11 +44,11 @@ def flow() -> None:
 @click.option("--newest", is_flag=True, help="The newest flow first.")
 @click.option(
     "--since",
-    callback=timefmt.parse_time,
+    callback=time_options.parse_time,
     metavar="TIME",
     help="Only flows created at this time or later. 2h and 1d mean that long ago; a moment is 2030-01-31T09:00:00Z.",
 )
-@click.option("--until", callback=timefmt.parse_time, metavar="TIME", help="Only flows created before this time.")
+@click.option("--until", callback=time_options.parse_time, metavar="TIME", help="Only flows created before this time.")
 @page_options
 @shared
 def list_(target: Target, newest: bool, **query: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from taskharbor.cli import job_output, timefmt
+from taskharbor.cli import job_output, time_options
 from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.bulk import BulkResult, finish, meant, would_change
 from taskharbor.cli.commands.inspect import payload_options
@@ -194,16 +194,22 @@ def _change_many(target: Target, selection: Selection, action: str, **options: A
 @click.argument("id", metavar="ID")
 @click.option("--payload-json", metavar="JSON", help="Arguments to replace, by name; - reads stdin.")
 @click.option(
-    "--run-at", callback=timefmt.parse_moment, metavar="MOMENT", help="Start no earlier, e.g. 2030-01-31T09:00:00Z."
+    "--run-at",
+    callback=time_options.parse_moment,
+    metavar="MOMENT",
+    help="Start no earlier, e.g. 2030-01-31T09:00:00Z.",
 )
 @click.option(
-    "--delay", callback=timefmt.parse_duration, metavar="DURATION", help="Start no earlier than this from now."
+    "--delay", callback=time_options.parse_duration, metavar="DURATION", help="Start no earlier than this from now."
 )
 @click.option("--now", "at_once", is_flag=True, help="Start as soon as a worker is free.")
 @click.option("--priority", type=int, metavar="N", help="Higher runs first within the queue.")
 @click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="After N failures the job is dead.")
 @click.option(
-    "--timeout", callback=timefmt.parse_duration_or_none, metavar="DURATION", help="Time limit of one attempt, or none."
+    "--timeout",
+    callback=time_options.parse_duration_or_none,
+    metavar="DURATION",
+    help="Time limit of one attempt, or none.",
 )
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Set an entry; KEY= removes it (repeatable).")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

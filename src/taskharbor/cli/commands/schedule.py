@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from taskharbor.cli import timefmt
+from taskharbor.cli import time_options
 from taskharbor.cli.acting import Operator, act, actions_of
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
@@ -59,7 +59,7 @@ def _rule_options(function: F) -> F:
         ),
         click.option(
             "--jitter",
-            callback=timefmt.parse_duration,
+            callback=time_options.parse_duration,
             metavar="DURATION",
             help="Delay each job by up to this; a slot keeps its delay.",
         ),
@@ -76,7 +76,9 @@ def _rule_options(function: F) -> F:
             help="No slot before this moment; 'none' removes the limit.",
         ),
         click.option("--tz", metavar="ZONE", help="The time zone of --cron, e.g. Europe/Zurich; default: UTC."),
-        click.option("--every", callback=timefmt.parse_duration, metavar="DURATION", help="An interval: 15s, 5m, 2h."),
+        click.option(
+            "--every", callback=time_options.parse_duration, metavar="DURATION", help="An interval: 15s, 5m, 2h."
+        ),
         click.option("--cron", metavar="'M H D M W'", help="Minute, hour, day, month and weekday, e.g. '30 2 * * *'."),
     ):
         function = option(function)
@@ -84,7 +86,7 @@ def _rule_options(function: F) -> F:
 
 
 def _moment_or_none(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | str | None:
-    return "none" if value == "none" else timefmt.parse_moment(ctx, param, value)
+    return "none" if value == "none" else time_options.parse_moment(ctx, param, value)
 
 
 def _rule(options: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from taskharbor.cli import timefmt
+from taskharbor.cli import time_options
 from taskharbor.cli.output import at_terminal, console, terminal_width, write, write_json
 from taskharbor.cli.overview import (
     NO_WORKERS,
@@ -28,7 +28,7 @@ from taskharbor.ops.timefmt import format_moment
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--interval",
-    callback=timefmt.parse_duration,
+    callback=time_options.parse_duration,
     default="2s",
     show_default=True,
     metavar="DURATION",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from taskharbor.cli import timefmt
+from taskharbor.cli import time_options
 from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, usage_error
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.ops.text import safe_text
@@ -57,7 +57,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     shown = f"{text}  [default: {default}]" if default else text
-    return click.option(name, callback=timefmt.parse_duration, default=default, metavar="SECONDS", help=shown)
+    return click.option(name, callback=time_options.parse_duration, default=default, metavar="SECONDS", help=shown)
 
 
 def concurrency_option(text: str) -> Callable[[F], F]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
@@ -158,8 +158,6 @@ async def moments_come_back_exactly(env: Environment) -> None:
 @case(WHOLE)
 async def other_time_zones_are_the_same_moment(env: Environment) -> None:
     """A `run_at` given in another zone is the moment it names."""
-    from datetime import timezone
-
     zone = timezone(timedelta(hours=5, minutes=30))
     job = await env.add(run_at=env.at(5).astimezone(zone))
     assert await env.states(job, at=4.999) == ["scheduled"]

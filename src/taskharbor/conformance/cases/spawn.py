@@ -315,7 +315,7 @@ async def handover_to_one_whose_successor_waits_for_the_job(env: Environment) ->
     assert await env.states(held, late) == ["inflight", "blocked"]
 
 
-@case(HANDOVER, "A job has at most 20,000 dependencies, and a spawn at most 10,000 jobs; more is `InvalidJob`.")
+@case(HANDOVER, BOUNDS)
 async def number_of_spawned_jobs(env: Environment) -> None:
     """Ten thousand places filled with the same id are within bounds, and one job."""
     await env.add()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-
-import msgspec
 
 from taskharbor.dashboard.pages.jobs import filter_arguments, given_filter
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
@@ -101,12 +99,3 @@ def checked_filter(asked: Asked, sight: Sight) -> dict[str, Any]:
             raise
         raise BadQuery(str(error)) from error
     return arguments
-
-
-def cut_of(text: str | None) -> datetime | None:
-    """The moment at which a preview was made, from its form."""
-    try:
-        found = None if text is None else msgspec.convert(text, datetime)
-    except msgspec.ValidationError:
-        found = None
-    return found

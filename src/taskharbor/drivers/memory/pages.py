@@ -90,7 +90,7 @@ def list_flows(store: MemoryStore, wanted: FlowQuery) -> FlowPage:
         if looked_at == MAX_SCANNED_FLOWS:
             return FlowPage(tuple(items), encode_cursor(last))
         found = _flow(store, id)
-        if found is not None and _fits(found, wanted):
+        if found is not None and wanted.fits(found):
             if len(items) == wanted.limit:
                 return FlowPage(tuple(items), encode_cursor(last))
             items.append(found)
@@ -104,11 +104,3 @@ def _flow(store: MemoryStore, id: str) -> FlowInfo | None:
         return None
     first, last = flow.ends()
     return FlowInfo(id, status_of(flow), _record(first).created_at, _record(last).created_at, (), ())
-
-
-def _fits(flow: FlowInfo, wanted: FlowQuery) -> bool:
-    return (
-        (wanted.status is None or flow.status is wanted.status)
-        and (wanted.since is None or flow.created_at >= wanted.since)
-        and (wanted.until is None or flow.created_at < wanted.until)
-    )

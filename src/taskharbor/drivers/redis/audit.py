@@ -14,6 +14,7 @@ from datetime import datetime
 from taskharbor.drivers.cursor import encode_place
 from taskharbor.drivers.features import MAX_SCANNED_AUDIT
 from taskharbor.drivers.listing import AuditQuery
+from taskharbor.drivers.redis.moments import LAST_US, MOMENT_DIGITS, digits_of
 from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.script_args import PutAuditArgs, ReadAuditArgs
@@ -21,11 +22,9 @@ from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
 from taskharbor.model.job import EPOCH
-from taskharbor.model.times import from_us, to_us
+from taskharbor.model.times import from_us
 
 HOME = "th:audit"
-MOMENT_DIGITS = 18  # of the microseconds since 1970, up to the year 9999
-LAST_US = to_us(datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=EPOCH.tzinfo))
 END = b":"  # behind all digits
 MAX_STORED = 100  # entries in one script
 MAX_FORGOTTEN = 1000  # in one call
@@ -33,13 +32,9 @@ FORGOTTEN_SLICE = 200  # in one script
 LOOKED_SLICE = 1000  # places in one script
 
 
-def _moment(at: datetime) -> bytes:
-    return b"%0*d" % (MOMENT_DIGITS, to_us(at))
-
-
 async def put_audit(store: RedisStore, entries: Sequence[StoredAudit], now: datetime) -> None:
     """Store entries that were checked, and forget what is older than 90 days."""
-    before = binary(_moment(max(now - AUDIT_KEPT_FOR, EPOCH)))
+    before = binary(digits_of(max(now - AUDIT_KEPT_FOR, EPOCH)))
     *parts, last = list(sliced(entries, MAX_STORED)) or [()]
     for part in parts:
         await store.run(PutAuditArgs(home=HOME, entries=_flat(part), before=before, most=0))
@@ -54,17 +49,17 @@ def _flat(entries: Sequence[StoredAudit]) -> list[object]:
     return [
         value
         for entry in entries
-        for value in (entry.id, binary(b"%b%b\n%b" % (_moment(entry.at), entry.by.encode(), entry.data)))
+        for value in (entry.id, binary(b"%b%b\n%b" % (digits_of(entry.at), entry.by.encode(), entry.data)))
     ]
 
 
 async def read_audit(store: RedisStore, wanted: AuditQuery) -> AuditPage:
     """The next page, the last entry first. It ends with a cursor unless the first entry was reached."""
-    start = _moment(wanted.until) if wanted.until is not None else END
+    start = digits_of(wanted.until) if wanted.until is not None else END
     if wanted.after is not None:
         at, id = wanted.after
-        start = min(start, b"%b%b\n" % (_moment(at), id.encode()))
-    stop = _moment(wanted.since) if wanted.since is not None else b"0"
+        start = min(start, b"%b%b\n" % (digits_of(at), id.encode()))
+    stop = digits_of(wanted.since) if wanted.since is not None else b"0"
     items: list[StoredAudit] = []
     looked, cursor = 0, None
     while looked < MAX_SCANNED_AUDIT:

@@ -51,7 +51,7 @@ class FlowPages:
             flows = await self._take(min(PAGE_SIZE, self._wanted.limit + 1, MAX_SCANNED_FLOWS - looked))
             looked += len(flows)
             for id, found in zip(flows, await self._read(flows), strict=True):
-                if found is not None and self._fits(found):
+                if found is not None and self._wanted.fits(found):
                     if len(items) == self._wanted.limit:
                         return FlowPage(tuple(items), encode_cursor(items[-1].id))
                     items.append(found)
@@ -110,14 +110,6 @@ class FlowPages:
                 found = await self._store.run(ReadStepsArgs(home=home, parts=given))
                 replies |= dict(zip(some, found, strict=True))
         return [_info(id, [reply for place in places if (reply := replies[place])]) for id, places in flows.items()]
-
-    def _fits(self, found: FlowInfo) -> bool:
-        wanted = self._wanted
-        return (
-            (wanted.status is None or found.status is wanted.status)
-            and (wanted.since is None or found.created_at >= wanted.since)
-            and (wanted.until is None or found.created_at < wanted.until)
-        )
 
 
 def _info(id: str, parts: Sequence[Any]) -> FlowInfo | None:

@@ -47,13 +47,6 @@ async def visit(store: RedisStore, queue: str, now: int, pace_ms: int) -> bool:
     return bool(more)
 
 
-async def visit_all(store: RedisStore, queues: Sequence[str], now: int) -> None:
-    """Look after these queues and all others until nothing is left to do. For tests: a worker does it in rounds."""
-    for queue in dict.fromkeys([*queues, *await store.router.watched_queues()]):
-        while await visit(store, queue, now, 0):
-            pass
-
-
 class Housekeeper:
     """The task of one opened driver."""
 

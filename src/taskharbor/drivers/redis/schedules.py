@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from taskharbor.drivers.cursor import encode_due, encode_schedule
 from taskharbor.drivers.redis import schedule_index
+from taskharbor.drivers.redis.moments import LAST_US, MOMENT_DIGITS, digits_of
 from taskharbor.drivers.redis.records import name_of, stored
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.schedule_index import HOME, INDEX, PackedChange, ScheduleEntry, is_name, storable_name
@@ -37,9 +38,7 @@ from taskharbor.model.safe_repr import shown
 from taskharbor.model.schedule import ScheduleChange, SchedulePage, StoredSchedule
 from taskharbor.model.times import from_us, to_ms, to_us
 
-MOMENT_DIGITS = 18  # of the microseconds since 1970, up to the year 9999
 NEVER = b"-" * MOMENT_DIGITS
-LAST_US = to_us(datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=EPOCH.tzinfo))
 ELSEWHERE = 2  # what change_schedules.lua returns on a Cluster for a row that the queue does not have
 MAX_CHANGES = 100  # in one script
 MAX_JOBS = 1_000  # in one script
@@ -57,10 +56,6 @@ class Place(NamedTuple):
     queue: str
     name: str
     at: bytes = b""
-
-
-def _moment(at: datetime) -> bytes:
-    return b"%0*d" % (MOMENT_DIGITS, to_us(at))
 
 
 # Changes
@@ -132,7 +127,7 @@ def _packed(change: ScheduleChange, now: int, known: Any) -> PackedChange:
     to = change.to
     row: Any = False
     if to is not None:
-        moment = NEVER if to.next_at is None else _moment(to.next_at)
+        moment = NEVER if to.next_at is None else digits_of(to.next_at)
         row = (to.queue, to.revision, binary(b"%b%b\n%b" % (moment, to.revision.encode(), to.body)))
     jobs = [stored(job, now) for job in change.jobs if job.id not in known]
     return PackedChange(change.name, change.expect if change.expect is not None else False, row, jobs)
@@ -308,7 +303,7 @@ async def list_due_schedules(store: RedisStore, wanted: DueQuery) -> SchedulePag
         found += [
             row
             for place, row in zip(places, rows, strict=True)
-            if row is not None and row.next_at is not None and _moment(row.next_at) == place.at[:MOMENT_DIGITS]
+            if row is not None and row.next_at is not None and digits_of(row.next_at) == place.at[:MOMENT_DIGITS]
         ]
     if len(found) <= wanted.limit:
         return SchedulePage(tuple(found), None, line.upcoming)
@@ -349,7 +344,7 @@ class _DueLine:
         queues, limit = self._wanted.queues, self._wanted.limit
         count = min(limit + 1, max(MIN_PLACES, 2 * (limit + 1) // len(queues)))
         after = self._wanted.after
-        start = None if after is None else _moment(max(after[0], EPOCH)) + after[1].encode()
+        start = None if after is None else digits_of(max(after[0], EPOCH)) + after[1].encode()
         parts = [
             (home, some)
             for home, positions in self._store.router.by_home(queues)

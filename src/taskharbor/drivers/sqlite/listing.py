@@ -168,7 +168,7 @@ def list_flows(session: ReadSession, wanted: FlowQuery) -> FlowPage:
 
     def look(after: str | None, count: int) -> list[Looked]:
         flows = [_flow(*row) for row in session.all(sql, start if after is None else after, count)]
-        return [Looked(flow.id, flow, _fits(flow, wanted)) for flow in flows]
+        return [Looked(flow.id, flow, wanted.fits(flow)) for flow in flows]
 
     found, last = walk(wanted.after, wanted.limit, MAX_SCANNED_FLOWS, look)
     return FlowPage(tuple(found), _cursor(last))
@@ -183,11 +183,3 @@ def _flow(id: str, first: Any, last: Any, any_dead: int, any_cancelled: int, any
         status = FlowStatus.RUNNING if any_open else FlowStatus.SUCCEEDED
     created_at, updated_at = (from_us(at) if is_moment(at) else EPOCH for at in (first, last))
     return FlowInfo(id, status, created_at, updated_at, (), ())
-
-
-def _fits(flow: FlowInfo, wanted: FlowQuery) -> bool:
-    return (
-        (wanted.status is None or flow.status is wanted.status)
-        and (wanted.since is None or flow.created_at >= wanted.since)
-        and (wanted.until is None or flow.created_at < wanted.until)
-    )
