@@ -82,7 +82,7 @@ def _served(name: str, text: str) -> Callable[[F], F]:
     "--queues",
     callback=_names,
     metavar="A,B",
-    help="Queues to serve; default: 'default' and the queues of the app's tasks.",
+    help="Queues to serve; default: 'default', the queues of the app's tasks, and those that its harbor lists.",
 )
 @concurrency_option("Jobs that each process runs at once.")
 @click.option(
