@@ -1,4 +1,4 @@
-"""`taskharbor job`: look at single jobs, and change, retry, cancel and delete them."""
+"""`taskharbor job`: show, change, retry, cancel and delete single jobs."""
 
 from __future__ import annotations
 
