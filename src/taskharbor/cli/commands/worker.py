@@ -140,7 +140,7 @@ def _served(name: str, text: str) -> Callable[[F], F]:
 def run(target: Target, **options: Any) -> int:
     """Run jobs until TERM or INT.
 
-    A supervisor starts the worker processes and keeps the leases of their jobs. When a process dies, the supervisor
+    A supervisor starts the worker processes and renews the leases of their jobs. When a process dies, the supervisor
     gives its jobs back at once and starts another. It runs no handler itself. It logs which store, queues and tasks it
     serves, and warns if it can run nothing. Without --app the handlers are echo, sleep and fail.
 
