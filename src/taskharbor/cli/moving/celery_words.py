@@ -11,9 +11,9 @@ APPLY_OPTIONS: dict[str, tuple[str, Advice | None]] = {
     "priority": ("priority", differs("a higher number is served first, on every store")),
     "task_id": (
         "idempotency_key",
-        differs("ids are given by the store: the key keeps a second job from being stored, handle.id is the id"),
+        differs("TaskHarbor makes the ids: the key keeps a second job from being stored, handle.id is the id"),
     ),
-    "headers": ("metadata", differs("metadata is text by text")),
+    "headers": ("metadata", differs("keys and values of metadata are text")),
     "time_limit": ("timeout", differs("a plain function is killed at its timeout only with process=True")),
     "soft_time_limit": ("timeout", differs("a plain function is asked by ctx.cancelled; no exception is raised in it")),
 }
