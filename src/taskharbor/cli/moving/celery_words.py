@@ -20,8 +20,8 @@ APPLY_OPTIONS: dict[str, tuple[str, Advice | None]] = {
 """Options of apply_async → ours, with what to know."""
 
 DROPPED_OPTIONS = {
-    "retry": "not needed: a call is repeated while the store cannot be reached, for call_timeout seconds",
-    "retry_policy": "not needed: call_timeout= bounds how long an enqueue is repeated",
+    "retry": "not needed: a call is repeated while the store cannot be reached, within call_timeout seconds",
+    "retry_policy": "not needed: call_timeout= bounds how long an enqueue may take",
     "ignore_result": "not needed: a function that returns None stores no result",
     "add_to_parent": "not needed",
     "shadow": "not needed: name= of a call is another job type",
