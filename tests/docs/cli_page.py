@@ -44,8 +44,8 @@ application chose is typed in full: `order-17` may be an id as well as the begin
 On a terminal: tables that fit its width, with colours unless `NO_COLOR` is set. Where it is too narrow, times and ids
 are shortened first, ids to prefixes that commands accept. In a pipe: plain columns, no colours,
 no truncated cells, one row per line. With `--output json`: one JSON document, whose keys are listed with each command.
-Keys may be added, but none is renamed or removed within a major version. Moments are ISO 8601 in UTC, durations are in
-seconds. Notes for people go to stderr.
+Keys may be added; [Stability](stability.md) says when one may be renamed or removed. Moments are ISO 8601 in UTC,
+durations are in seconds. Notes for people go to stderr.
 
 Payloads, results and the metadata that the library writes for workflows are hidden unless you pass
 `--show-payload`, which is then in the audit. Payload values in error texts are masked with dots. Passwords in a DSN are

@@ -1,6 +1,6 @@
 """`job amend`: what was asked for, what that changes, and the change itself.
 
-The job is read, the person confirms, and then it is changed only if nobody reserved or amended it in between.
+The job is read, the person confirms, and then it is changed only if it was not reserved or amended in between.
 """
 
 from __future__ import annotations

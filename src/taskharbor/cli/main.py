@@ -99,7 +99,7 @@ def main(**_: Any) -> None:
     the id.
 
     Exit codes: 0 success; 1 not found, refused, or a check failed; 2 usage error; 3 the store cannot be used;
-    130 interrupted.
+    70 a bug; 130 interrupted.
     """
     # Events and warnings belong in a worker's log; a command prints its own output.
     logging.getLogger("taskharbor").addHandler(logging.NullHandler())

@@ -13,7 +13,7 @@ from taskharbor.model.errors import BackendUnavailable
 T = TypeVar("T")
 
 MAX_TRIES = 5
-FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: about 1.5 seconds in all
+FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: 0.75 to 1.5 seconds in all
 
 
 async def with_retries(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:

@@ -1,4 +1,4 @@
-"""What a person does on a page: each is one action of the operator's room, and one sentence about its outcome.
+"""What a person does on a page: each is one call of `taskharbor.ops.actions`, and one sentence about its outcome.
 
 Nothing is decided here. `Actions` checks the permission and writes the audit; the route asks before the form is read.
 """

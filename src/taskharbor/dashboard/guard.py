@@ -1,4 +1,4 @@
-"""What every response has and every request must have, before anything else looks at it.
+"""Checks every request before anything else reads it, and adds headers to every response.
 
 - `Host` must be a name of this server: a page of another site that resolves its own name to 127.0.0.1 has its name in
   `Host` (DNS rebinding).

@@ -1,4 +1,4 @@
-"""Where a dashboard is part of another site: what that site adds to its pages. The scope of each request has it."""
+"""What another site adds to the pages of a dashboard that is part of it. The scope of each request has it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The last of each page, for when the store is slow or away: better an old value that says so than none.
+"""The last version of each page, shown with its age while the store is slow or away.
 
 Pages are kept for people, not for scripts, and without what jobs carry. Words of an address that no page knows do not
-count, so nobody fills the memory by inventing some.
+count, so inventing some does not fill the memory.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class PageRoute:
 
 @dataclass(frozen=True)
 class ActRoute:
-    """Something to do, by POST. `needs`: who has none of these is refused before the form is read; the action itself
-    asks for the one that it takes."""
+    """An action, by POST. `needs`: a person with none of these permissions is refused before the form is read; the
+    action itself asks for the one that it takes."""
 
     path: str
     do: Callable[[Deed], Awaitable[Done]]

@@ -1,4 +1,4 @@
-"""One look at the store for all viewers, again and again, while a tab is open.
+"""Samples the store once for all viewers, again and again while a tab is open.
 
     no viewer ──first subscribes──► sampling ──last leaves──► no viewer
                                     └ a round, then a rest of at least 20 times what the round took

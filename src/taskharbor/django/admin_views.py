@@ -1,4 +1,4 @@
-"""The dashboard as a view of Django's: who asks is Django's to say, what they see is the dashboard's.
+"""The dashboard as a Django view: Django decides who may ask, the dashboard what they see.
 
     request ─► may they enter the admin? ─► their permissions ─► the dashboard ─► response
 

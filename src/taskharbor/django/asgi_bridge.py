@@ -6,7 +6,7 @@ One loop in the process serves all requests, so the application opens its connec
 has. The view waits for the whole response. A stream of events is passed on as it comes, under ASGI only: under WSGI it
 would hold a thread for minutes.
 
-The application receives neither cookies nor credentials: who asks was decided by Django.
+The application receives neither cookies nor credentials: Django has checked them.
 """
 
 from __future__ import annotations

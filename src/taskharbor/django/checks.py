@@ -2,7 +2,7 @@
 
     taskharbor.E001  OPTIONS cannot be read              taskharbor.E006  the DSN, or an option of `store`, is refused
     taskharbor.E002  no such alias in DATABASES          taskharbor.E007  QUEUES cannot be read
-    taskharbor.E003  neither PostgreSQL nor SQLite       taskharbor.W008  "taskharbor.django" is not installed
+    taskharbor.E003  neither PostgreSQL nor SQLite       taskharbor.W008  "taskharbor.django" is not in INSTALLED_APPS
     taskharbor.E004  psycopg 2                           taskharbor.W009  the file is on a network disk
     taskharbor.E005  the name of the file is a URI       taskharbor.W010  assume_role
     taskharbor.W011  the store cannot be used            taskharbor.E012  the lifespan cannot be entered

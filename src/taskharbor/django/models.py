@@ -1,8 +1,8 @@
 """What Django needs in order to show jobs in its admin: a model without a table.
 
-It has permissions, a content type and a place in the admin, and no rows: jobs live in a store that may be no database
-of Django's, and are changed by operators and workers, never by `save()`. Django sends `post_migrate` to apps that have
-this module.
+It has permissions, a content type and a place in the admin, but no rows: jobs live in a store that need not be a
+database of Django's, and are changed by operators and workers, never by `save()`. Django sends `post_migrate` to apps
+that have this module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Setting Django up for a process that has not done so: a worker, a child of one, a script.
 
-`django.setup()` must not run while apps are being loaded, and never twice at once: in all those cases someone else is
-doing it, and the tasks of this project are imported soon.
+`django.setup()` must not run while apps are being loaded, and never twice at once: in those cases other code is
+running it, and the tasks of this project are imported soon.
 """
 
 from __future__ import annotations

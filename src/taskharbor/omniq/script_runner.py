@@ -186,7 +186,7 @@ def _opened(url: str, plain: Any, cluster: Any, sentinels: list[Any]) -> Any:
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     encrypted = scheme.startswith("rediss") or given.get("tls") == "1"
     settings: dict[str, Any] = {**dict(tls.settings(given, encrypted)), "socket_timeout": TIMEOUT_S}
-    # The driver's options may be in the same URL: a client of OmniQ ignores them.
+    # The driver's options may be in the same URL: a client of OmniQ ignores them, except omniq_index (`_is_indexed`).
     rest = {name: value for name, value in given.items() if name not in OURS | tls.OPTIONS | {"tls"}}
     if scheme in _CLUSTERS:
         real, (who, at, where) = "redis://", parts.netloc.rpartition("@")

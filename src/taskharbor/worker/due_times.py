@@ -1,7 +1,7 @@
 """When the jobs that this worker has put off (retried, snoozed) are due again.
 
-A store sends no hint when a job becomes due, so an idle worker finds it at the next poll. The due times of jobs that it
-has put off itself it knows, and can be there on time. This is an optimisation only: what is not noted here is found by
+A store sends no hint when a job becomes due, so an idle worker finds it at the next poll. It knows the due times of
+jobs that it has put off itself, and polls then. This is an optimisation only: what is not noted here is found by
 the next poll.
 """
 

@@ -4,8 +4,8 @@
           ├► a workflow's join: done, there is nothing to run; a scheduled workflow: its jobs take its place
           └► launch ─► a task of its own: call the handler (`invocation`) ─► decide (`decider`) ─► outcome queue
 
-Its parts: `capacity` (what occupies the slots), `suspects` (who runs alone), `invocation` (how a handler is called),
-`interrupts` (timeouts, lost leases), `decider` (one outcome for each delivery).
+Its parts: `capacity` (what occupies the slots), `suspects` (which job runs alone), `invocation` (how a handler is
+called), `interrupts` (timeouts, lost leases), `decider` (one outcome for each delivery).
 """
 
 from __future__ import annotations

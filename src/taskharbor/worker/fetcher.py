@@ -4,7 +4,7 @@
          ▲                   └──► nothing: wait for a hint, for the time at which a job becomes due, or poll
          └── the store does not answer: wait with growing, jittered delays, for ever
 
-Reserving before a slot is free would burn the lease while the job waits. A reserve that is under way when the worker
+Reserving before a slot is free would use up the lease while the job waits. A reserve that is under way when the worker
 stops is awaited: its jobs are given back at once instead of when their leases end.
 
 When a job becomes due the store sends no hint. A worker knows the times of jobs that it has put off itself

@@ -1,4 +1,4 @@
-"""The one start/stop skeleton of the worker's services.
+"""How every service of a worker starts and stops.
 
     new ──start──► running ──stop──► stopped          `run` returning by itself also ends in stopped
 

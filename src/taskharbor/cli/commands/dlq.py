@@ -1,4 +1,4 @@
-"""`taskharbor dlq`: look at dead jobs, mend them, bring them back, delete and export them."""
+"""`taskharbor dlq`: show, edit, requeue, delete and export dead jobs."""
 
 from __future__ import annotations
 

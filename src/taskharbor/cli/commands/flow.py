@@ -89,8 +89,8 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
 def show(target: Target, id: str, mermaid: bool) -> None:
     """Show a workflow as a tree: each step stands under the last one that it waits for.
 
-    ID is the flow's id, or the id of a job in it. Five or more jobs of one type in the same place share a row. Under a
-    dead step stands why it died, and at the end what to type next. The time is that from when a job could start to its
+    ID is the flow's id, or the id of a job in it. Five or more jobs of one type in the same place share a row. Below a
+    dead step is the reason, and at the end what to type next. The time is that from when a job could start to its
     end, including the wait for a worker. At most 10,000 jobs are read, and 100 rows are printed.
 
     \b

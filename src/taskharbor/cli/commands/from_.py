@@ -37,7 +37,7 @@ def celery(app: str, scan: tuple[Path, ...], output: str) -> None:
     """Report what to write instead of a Celery application, task by task and line by line. Changes nothing.
 
     Imports the application, with the Celery that is installed here, and reads the files in which its tasks are. For
-    each place: what stands there, what to write, what differs, and what has no counterpart. It contacts no broker.
+    each place: the code there, what to write, what differs, and what has no counterpart. It contacts no broker.
 
     \b
     Examples:

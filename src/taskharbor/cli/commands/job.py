@@ -1,4 +1,4 @@
-"""`taskharbor job`: look at single jobs, and change, retry, cancel and delete them."""
+"""`taskharbor job`: show, change, retry, cancel and delete single jobs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def delete(target: Target, **options: Any) -> None:
     """Delete jobs for good, by ids in any state, or by a filter with --state. Asks for confirmation.
 
     A job that an unfinished job depends on is refused. A handler that is running it continues, and its outcome is
-    thrown away: cancel such a job first.
+    discarded: cancel such a job first.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`taskharbor schedule`: look at schedules, and change them while they run."""
+"""`taskharbor schedule`: show schedules, and change them at run time."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _served(name: str, text: str) -> Callable[[F], F]:
     "--queues",
     callback=_names,
     metavar="A,B",
-    help="Queues to serve; default: 'default' and the queues of the app's tasks.",
+    help="Queues to serve; default: 'default', the queues of the app's tasks, and those that its harbor lists.",
 )
 @concurrency_option("Jobs that each process runs at once.")
 @click.option(
@@ -140,7 +140,7 @@ def _served(name: str, text: str) -> Callable[[F], F]:
 def run(target: Target, **options: Any) -> int:
     """Run jobs until TERM or INT.
 
-    A supervisor starts the worker processes and keeps the leases of their jobs. When a process dies, the supervisor
+    A supervisor starts the worker processes and renews the leases of their jobs. When a process dies, the supervisor
     gives its jobs back at once and starts another. It runs no handler itself. It logs which store, queues and tasks it
     serves, and warns if it can run nothing. Without --app the handlers are echo, sleep and fail.
 

@@ -9,7 +9,7 @@ from taskharbor.cli.moving.findings import Advice, Finding, differs, missing, sa
 
 _OPTION_OF_TASKS = "an option of each task, which the tasks above show"
 _JSON = "payloads and results are JSON, by annotations; nothing is ever unpickled"
-_WAITS = "not needed: a worker waits for its store, for ever; a call is repeated for call_timeout seconds"
+_WAITS = "not needed: a worker waits for its store, for ever; a call is repeated within call_timeout seconds"
 
 SETTINGS: dict[str, tuple[str, Advice]] = {
     "beat_schedule": ("", same("see the schedules above")),
@@ -50,7 +50,7 @@ SETTINGS: dict[str, tuple[str, Advice]] = {
     "task_default_rate_limit": ("", missing("there are no rate limits; group_limit= bounds how many jobs run at once")),
     "task_ignore_result": ("", same("not needed: a function that returns None stores no result")),
     "task_publish_retry": ("", same(_WAITS)),
-    "task_publish_retry_policy": ("Harbor(call_timeout=…)", same("how long a call is repeated")),
+    "task_publish_retry_policy": ("Harbor(call_timeout=…)", same("how long a call may take, with all its retries")),
     "task_queues": ("Harbor(queues=[…])", differs("queues have names only; there are no exchanges and bindings")),
     "task_queue_max_priority": ("", same("not needed: every queue has priorities")),
     "task_reject_on_worker_lost": ("", same("not needed: a job whose worker died runs again, three times at most")),

@@ -11,17 +11,17 @@ APPLY_OPTIONS: dict[str, tuple[str, Advice | None]] = {
     "priority": ("priority", differs("a higher number is served first, on every store")),
     "task_id": (
         "idempotency_key",
-        differs("ids are given by the store: the key keeps a second job from being stored, handle.id is the id"),
+        differs("TaskHarbor makes the ids: the key keeps a second job from being stored, handle.id is the id"),
     ),
-    "headers": ("metadata", differs("metadata is text by text")),
+    "headers": ("metadata", differs("keys and values of metadata are text")),
     "time_limit": ("timeout", differs("a plain function is killed at its timeout only with process=True")),
     "soft_time_limit": ("timeout", differs("a plain function is asked by ctx.cancelled; no exception is raised in it")),
 }
 """Options of apply_async → ours, with what to know."""
 
 DROPPED_OPTIONS = {
-    "retry": "not needed: a call is repeated while the store cannot be reached, for call_timeout seconds",
-    "retry_policy": "not needed: call_timeout= bounds how long an enqueue is repeated",
+    "retry": "not needed: a call is repeated while the store cannot be reached, within call_timeout seconds",
+    "retry_policy": "not needed: call_timeout= bounds how long an enqueue may take",
     "ignore_result": "not needed: a function that returns None stores no result",
     "add_to_parent": "not needed",
     "shadow": "not needed: name= of a call is another job type",

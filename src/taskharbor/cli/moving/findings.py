@@ -1,4 +1,4 @@
-"""What the report consists of: places in a program, what stands there, what to write instead, and what to know."""
+"""What the report consists of: places in a program, the code there, what to write instead, and what to know."""
 
 from __future__ import annotations
 

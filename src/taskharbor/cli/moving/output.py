@@ -1,4 +1,4 @@
-"""The report for a person: file by file, what stands there, what to write, and what to know."""
+"""The report for a person: file by file, the code there, what to write, and what to know."""
 
 from __future__ import annotations
 

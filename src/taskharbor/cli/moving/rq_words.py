@@ -7,11 +7,11 @@ from taskharbor.cli.moving.findings import Advice, differs, missing, same
 JOB_OPTIONS: dict[str, tuple[str, Advice | None]] = {
     "job_timeout": (
         "timeout",
-        differs("a plain function is killed at its timeout only with process=True; RQ kills its work horse"),
+        differs("a plain function is killed at its timeout only with process=True; RQ raises an exception in it"),
     ),
-    "job_id": ("idempotency_key", differs("ids are given by the store: the key keeps a second job from being stored")),
+    "job_id": ("idempotency_key", differs("TaskHarbor makes the ids: the key keeps a second job from being stored")),
     "at_front": ("priority", differs("a higher number is served first; all others have 0")),
-    "meta": ("metadata", differs("metadata is text by text; ctx.progress is for progress")),
+    "meta": ("metadata", differs("keys and values of metadata are text; ctx.progress is for progress")),
 }
 """Options of enqueue → ours, with what to know."""
 

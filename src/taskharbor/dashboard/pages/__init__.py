@@ -1,1 +1,1 @@
-"""The pages: each reads what it shows through an operator's sight, and returns plain values. None of them draws."""
+"""The pages: each reads what it shows through `taskharbor.ops`, and returns plain values. Templates draw them."""

@@ -1,7 +1,7 @@
 """Time limits that hold on a dead network: the socket is shut down, so that a call that waits on it ends.
 
-Cancelling is not enough. A psycopg call that is cancelled asks the server to stop, and waits for the reply: on a
-network that is gone it never comes.
+Cancelling is not enough: a psycopg call that is cancelled asks the server to stop and waits for the reply, which never
+comes on a dead network.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One statement at a time on a libpq connection: what is sent and what its result means, apart from waiting for it.
 
-psycopg's cursors cost two to three times what a statement of ours costs otherwise (decision 97 has the figures). So a
+psycopg's cursors would cost three to six times as much as a statement here (decision 97 has the figures). So a
 statement goes to libpq directly, through `connection.pgconn`, and statements that repeat are prepared. Waiting for the
 socket differs: connection.py does it on an event loop, blocking.py on the calling thread.
 

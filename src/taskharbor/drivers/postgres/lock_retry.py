@@ -1,8 +1,9 @@
 """Calls that find a job locked by another transaction: ask again a few times, then report the job as locked.
 
-Mostly that is another call, gone within milliseconds. It may also be an application's transaction that depends on the
-job and stays open for minutes; then only calls for that one job may have to wait. So a call asks again, only for the
-jobs that were locked, and finally returns `JobLocked` for them: nothing was changed, and the caller may send it again.
+Usually that is another call, which ends within milliseconds. It may also be an application's transaction that depends
+on the job and stays open for minutes; then only calls for that one job may have to wait. So a call asks again, only for
+the jobs that were locked, and finally returns `JobLocked` for them: nothing was changed, and the caller may send it
+again.
 """
 
 from __future__ import annotations

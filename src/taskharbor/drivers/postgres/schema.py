@@ -8,7 +8,7 @@ lowest number that a program may have been written for. A migration with which o
 table, an index, or a column with a default to both `jobs` and `history`) leaves `oldest` as it is. Any other migration
 raises it (`update meta set oldest = …`), and is better split in two: add first, remove in a later version.
 
-Functions and types have the number in their names (reserve_queue_v2). Any change of them in a release is a new number;
+Functions and types have the number in their names (reserve_queue_v4). Any change of them in a release is a new number;
 the functions that an older program calls stay as they were until `oldest` is above them. A schema that is created anew
 has only the functions of its number, and says so in `oldest`.
 """

@@ -1,6 +1,7 @@
 """The Redis driver: jobs in Redis, Valkey or a Redis Cluster, in the format of OmniQ.
 
-`RedisDriver` is the face, `lua/` holds the transactions. docs/driver-redis.md has the layout. Needs redis-py.
+`RedisDriver` has the calls of the contract, `lua/` the transactions. docs/driver-redis.md has the layout. Needs
+redis-py.
 """
 
 from taskharbor.drivers.redis.driver import RedisDriver

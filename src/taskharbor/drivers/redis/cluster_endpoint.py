@@ -2,7 +2,7 @@
 
 The map of hash slots is read from any node, and again when a node reports that it is wrong (MOVED) or does not answer.
 While a hash slot moves (ASK, then TRYAGAIN: see `anchors` in scripts.py) or has no primary, a call waits a moment and
-tries again, for as long as `timeout` allows.
+tries again, for as long as `timeout` allows, ten seconds at most.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Redis driver: the calls of the contract, each one script on one server where that is possible.
 
-An opened driver may be cancelled at any await: a call that was sent is carried out, and its reply is thrown away.
+A call may be cancelled at any await: if it was sent, the server carries it out, and its reply is discarded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pages of flows: `flows`.
 
-Each queue has an index of the flows that have jobs in it, and for each of these its jobs, scored by how they are: so
+Each queue has an index of the flows that have jobs in it, and for each of these its jobs, scored by their state: so
 the status of a flow and its first and last job take a few probes in each of its queues, whatever its size. One call
 looks at no more than MAX_SCANNED_FLOWS.
 """

@@ -1,12 +1,12 @@
-"""Looking after what others left behind, beside a worker's calls.
+"""Handles what others left behind, in the background of a worker's calls.
 
 That is: jobs that foreign clients finished, messages of clients that died, names of queues that are no longer used.
 
-A driver begins with it at its first reserve, so one that only enqueues never does. It is a task of its own: no call
-waits for it, and an error is logged, once for each queue and reason. A round is bounded in time and in what one script
-does. Queues are visited apart from each other: one that is damaged, or lies on a node that is away, costs the others
-nothing. Every worker visits the queues it serves; after a visit no other worker comes for a while. The queues that no
-worker serves are visited by one worker at a time.
+A driver begins with it at its first reserve, so one that only enqueues never does. It is a task of its own. No call
+waits for it, except the first reserve that finds nothing (a second at most). An error is logged once for each queue and
+reason. A round is bounded in time and in what one script does. Each queue is visited by itself: one that is damaged, or
+lies on a node that is away, costs the others nothing. Every worker visits the queues it serves; after a visit no other
+worker comes for a while. The queues that no worker serves are visited by one worker at a time.
 """
 
 from __future__ import annotations

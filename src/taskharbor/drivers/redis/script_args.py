@@ -1,8 +1,8 @@
 """The arguments of the scripts: one struct for each file in `lua/`, with the names that the script uses.
 
 A struct travels as a MessagePack array. The script unpacks it into local variables of the same names, in the same
-order, but that a queue is `q` there; `tests/drivers/test_redis_scripts.py` compares the two. Every script begins with
-the same three:
+order, except that a queue is `q` there; `tests/drivers/test_redis_scripts.py` compares the two. Every script begins
+with the same three:
 
     now      the time of the call in milliseconds; 0 where the script does not depend on it
     cluster  whether this is a Redis Cluster, where a script reaches the keys of one hash slot only

@@ -1,10 +1,10 @@
 """Commands and scripts go to the primary that Sentinel names, and follow it when another takes its place.
 
-All sentinels of the DSN are asked at once. As soon as more than half of them have answered, the answer with the latest
+The driver asks all sentinels of the DSN at once. When more than half of them have answered, the answer with the latest
 configuration counts: a sentinel that was cut off from the others may still name a primary that was replaced. The server
 that is named must report that it is a primary, on every connection. When it does not answer, or is a replica, the
 sentinels are asked again; a call waits for a new primary as long as its timeout allows. They are also asked while all
-is well, by a call that finds the last answer a second old: a replaced primary goes on taking jobs, which are lost,
+is well, by a call that finds the last answer a second old: a replaced primary goes on accepting jobs, which are lost,
 until a sentinel reconfigures it.
 """
 

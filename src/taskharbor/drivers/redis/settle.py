@@ -1,6 +1,6 @@
 """Settle: acks of plain jobs with one short script, any other outcomes with the general one, spawned jobs after a plan.
 
-An outcome that cannot be applied whatever the store holds is InvalidJob. A refusal of its lease comes before that: a
+An outcome that no store could apply is InvalidJob. A refusal of its lease comes before that: a
 probe asks the store for it.
 """
 

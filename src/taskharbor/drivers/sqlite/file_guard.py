@@ -1,4 +1,4 @@
-"""When a process must not touch a database file, because SQLite would lose data without a word.
+"""When a process must not touch a database file, because SQLite would silently lose data.
 
 1. The process has lost its locks. SQLite keeps its notes about the locks of a file in the process, for all connections
    together, and two events make them untrue for good:

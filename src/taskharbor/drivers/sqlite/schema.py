@@ -7,7 +7,7 @@ wait for the first.
 Old and new programs use one file side by side during a deploy. So beside its number a schema says which programs may
 still use it: `oldest`, the lowest schema number that a program may have been written for. A migration that older
 programs can live with (a new table, a column with a default that they never name) leaves `oldest` as it is; any other
-one raises it, `UPDATE taskharbor_meta SET oldest = …`, and is better split: first add, in a later version take away.
+one raises it, `UPDATE taskharbor_meta SET oldest = …`, and is better split: add first, remove in a later version.
 """
 
 from __future__ import annotations

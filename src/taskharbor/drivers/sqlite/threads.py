@@ -2,7 +2,7 @@
 
     call ──► SimpleQueue ──► thread: batch, batch, … ──► one hop to each event loop
 
-Calls that wait together are done together. A call whose future was cancelled before its turn is left out. Each thread
+Calls that wait together share a transaction. A call whose future was cancelled before its turn is left out. Each thread
 is started by the first call that needs it: a program that only makes blocking calls has none.
 """
 

@@ -5,7 +5,7 @@ coroutine by a future of its loop. So a coroutine that waits takes no thread, an
 whose turn it is from ending it.
 
 The lock file beside the database, `<file>-lock`, is a flock that every writer takes before SQLite's own lock. SQLite
-lets waiting processes sleep and try again, so one may wait for seconds behind luckier ones; the kernel wakes the
+lets waiting processes sleep and try again, so one may wait for seconds behind others; the kernel wakes the
 waiters of a flock at once, in order. It serves fairness only: SQLite itself keeps out a program that does not take it
 (the application's own connections). A flock cannot be waited for with a timeout. So where the lock is not free, a
 thread of its own waits for it, and the caller gives up after a while: the process that has it may have been stopped.

@@ -34,7 +34,7 @@ logger = logging.getLogger("taskharbor.worker")
 
 
 class HandoverDriver:
-    """A driver as the fetcher sees it. All calls but `reserve` go to the driver itself."""
+    """A driver as the fetcher sees it. All calls except `reserve` go to the driver itself."""
 
     def __init__(
         self, driver: Driver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings, channel: ChildChannel

@@ -1,7 +1,7 @@
 """The end of a worker process whose supervisor is gone, whatever its handlers do.
 
     the socket closes ──► asked to stop ──► stopped, or the grace period and 5 s ──► 3 s to exit ──► killed
-         └── a handler holds the interpreter, so no Python runs ──► ended by the kernel after about a minute
+         └── a handler holds the interpreter, so no Python runs ──► ended by the kernel after 34 to 64 s
 
 The second way needs no Python. The kernel signals the death of the parent, and the handler of that signal is the C
 function alarm(2) itself. A handler is called with the number of its signal, and alarm takes seconds: the number of the

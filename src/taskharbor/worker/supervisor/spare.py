@@ -2,7 +2,7 @@
 
     none ──all processes serve, and memory is free──► waits ──a process died──► serves; the next spare follows
       ▲                                                 └──died itself──► none, for 5, 10, 20 … 600 s
-      └── none with --reload, --no-spare, or a store that the supervisor cannot reach
+      └── none with --reload, --no-spare, or a store that the supervisor does not know
 
 It has opened nothing and reserves nothing. It is started like every other process, never forked: two processes cannot
 share what an application has after its import (threads, connections, random numbers).
