@@ -229,7 +229,7 @@ def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
             client.zadd(BUSY, {"spoilt": 0, "a": 0})
         await driver.enqueue([job("z", "c")], NOW)
         assert [held.job.id for held in await taken(driver, "c")] == ["z"]
-        with caplog.at_level(logging.INFO, "taskharbor.redis"):
+        with caplog.at_level(logging.INFO, "taskharbor.drivers.redis"):
             let_time_pass(cluster.nodes[:1])
             await driver.opened.housekeeper.round()
         assert [held.job.id for held in await taken(driver, "b")] == ["y"], "the message behind the poisoned ones"

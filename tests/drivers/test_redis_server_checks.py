@@ -35,7 +35,7 @@ def _unsaid(monkeypatch):
 def test_eviction_and_persistence_are_named(caplog):
     server = servers.Server("redis7", maxmemory_policy="allkeys-lru")
     try:
-        with caplog.at_level(logging.WARNING, "taskharbor.redis"):
+        with caplog.at_level(logging.WARNING, "taskharbor.drivers.redis"):
             with_driver(server.url, nothing)
             with_driver(server.url, nothing)
         said = [record.getMessage() for record in caplog.records]

@@ -114,7 +114,7 @@ def test_a_record_that_is_in_no_list_is_put_back(server, how, kind, caplog):
             assert store.where("lost") == []
             if how == "written over":
                 client.set(place, "text")
-        with caplog.at_level(logging.WARNING, "taskharbor.redis"):
+        with caplog.at_level(logging.WARNING, "taskharbor.drivers.redis"):
             await swept(driver)
         said = [record.getMessage() for record in caplog.records]
         assert said == ["queue q: 1 job(s) were in no list or set and were put back: lost"]
@@ -176,7 +176,7 @@ def test_any_of_many_is_found_and_no_other_is_touched(seed, caplog):
         told = sum(int(record.getMessage().split(":")[1].split()[0]) for record in caplog.records)
         assert told == len(lost)
 
-    with caplog.at_level(logging.WARNING, "taskharbor.redis"):
+    with caplog.at_level(logging.WARNING, "taskharbor.drivers.redis"):
         live(story)
 
 
@@ -199,7 +199,7 @@ def test_a_list_whose_order_no_time_explains_is_read_whole(caplog):
         await swept(driver)
         assert sorted(client.lrange("{q}:wait", 0, -1)) == sorted(map(str.encode, ids))
 
-    with caplog.at_level(logging.WARNING, "taskharbor.redis"):
+    with caplog.at_level(logging.WARNING, "taskharbor.drivers.redis"):
         live(story)
     assert len(caplog.records) == 3
 

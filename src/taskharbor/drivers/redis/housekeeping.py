@@ -21,7 +21,7 @@ from taskharbor.drivers.redis.script_args import HousekeepArgs
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 
-logger = logging.getLogger("taskharbor.redis")
+logger = logging.getLogger("taskharbor.drivers.redis")
 
 T = TypeVar("T")
 ROUND_EVERY_S = 2.0  # between two rounds

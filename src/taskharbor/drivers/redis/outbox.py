@@ -23,7 +23,7 @@ from taskharbor.model.safe_repr import shown
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.cluster_router import ClusterRouter
 
-logger = logging.getLogger("taskharbor.redis")
+logger = logging.getLogger("taskharbor.drivers.redis")
 
 BATCH = 100  # messages that are read at once
 MAX_ROUNDS = 3  # a delivery comes back this often to messages that wait for others

@@ -1,8 +1,8 @@
 """Start-up checks of a server, once when a driver opens.
 
 A server on which the driver cannot work is an error. A setting that may lose jobs is a warning in the log
-(`taskharbor.redis`), once for each process and server. `?checks=0` skips the checks; so does a server that does not
-allow INFO, as some managed ones.
+(`taskharbor.drivers.redis`), once for each process and server. `?checks=0` skips the checks; so does a server that does
+not allow INFO, as some managed ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
-logger = logging.getLogger("taskharbor.redis")
+logger = logging.getLogger("taskharbor.drivers.redis")
 OLDEST = (6, 2)
 _logged: set[tuple[str, str]] = set()
 

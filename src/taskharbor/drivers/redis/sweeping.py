@@ -15,7 +15,7 @@ from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import EPOCH
 
-logger = logging.getLogger("taskharbor.redis")
+logger = logging.getLogger("taskharbor.drivers.redis")
 MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next
 SCRIPT_IDS = 200  # of them in one script
 LIST_WINDOW = 5000  # entries of a list that one script reads
