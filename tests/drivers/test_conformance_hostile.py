@@ -8,7 +8,7 @@ import pytest
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.postgres import PostgresDriver
 from tests.drivers import versions
-from tests.drivers.test_conformance_postgres import damage
+from tests.drivers.test_conformance_postgres import damage, damage_field
 from tests.servers import postgres
 
 SETTINGS = {
@@ -94,6 +94,9 @@ class TestHostile(DriverCases):
     def damage(self, driver, id, how):
         damage(quick(), id, how)
 
+    def damage_field(self, driver, id, field, kind):
+        return damage_field(quick(), id, field, kind)
+
 
 @functools.cache
 def strict() -> str:
@@ -123,3 +126,6 @@ class TestStrictSessions(DriverCases):
 
     def damage(self, driver, id, how):
         damage(strict(), id, how)
+
+    def damage_field(self, driver, id, field, kind):
+        return damage_field(strict(), id, field, kind)

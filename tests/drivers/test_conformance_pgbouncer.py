@@ -11,7 +11,7 @@ from taskharbor.drivers import JobRecord
 from taskharbor.drivers.postgres import PostgresDriver, wait
 from tests import lanes
 from tests.drivers import versions
-from tests.drivers.test_conformance_postgres import damage
+from tests.drivers.test_conformance_postgres import damage, damage_field
 from tests.servers import postgres
 
 
@@ -33,6 +33,9 @@ class TestPgbouncer(DriverCases):
 
     def damage(self, driver, id, how):
         damage(postgres.shared().address(store()), id, how)
+
+    def damage_field(self, driver, id, field, kind):
+        return damage_field(postgres.shared().address(store()), id, field, kind)
 
 
 @pytest.mark.lane("pgbouncer")

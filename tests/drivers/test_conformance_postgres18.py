@@ -11,7 +11,7 @@ import pytest
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.postgres import PostgresDriver
 from tests.drivers import versions
-from tests.drivers.test_conformance_postgres import damage
+from tests.drivers.test_conformance_postgres import damage, damage_field
 from tests.servers import postgres
 
 
@@ -44,6 +44,9 @@ class TestPostgres18(DriverCases):
 
     def damage(self, driver, id, how):
         damage(store(), id, how)
+
+    def damage_field(self, driver, id, field, kind):
+        return damage_field(store(), id, field, kind)
 
 
 @pytest.mark.lane("conformance-postgres18")
