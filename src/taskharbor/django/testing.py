@@ -30,7 +30,7 @@ from taskharbor.django.results import result_of
 from taskharbor.django.setup import discover
 from taskharbor.tasks.task import Task
 from taskharbor.testing.drain import adrain as adrain_harbor
-from taskharbor.testing.drain import includes
+from taskharbor.testing.drain import includes, refuse_unknown
 
 __all__ = ["adrain", "aenqueued", "drain", "enqueued"]
 
@@ -62,7 +62,10 @@ def enqueued(task: Any, /, **arguments: Any) -> list[Any]:
     Those of a task of Django's are `TaskResult`s, those of a task of `harbor.task` are `JobRecord`s.
     """
     if isinstance(task, Task):
-        harbor = next(each for each in _harbors() if task.name in each.tasks)
+        refuse_unknown(task, arguments)
+        harbor = next((each for each in _harbors() if task.name in each.tasks), None)
+        if harbor is None:
+            raise ValueError(f"enqueued: no harbor of TASKS declares {task.name!r}; use taskharbor.testing.enqueued")
         return [info.job for info in harbor.jobs(type=task.name) if includes(task, info.job, arguments)]
     if not isinstance(task, DjangoTask):
         raise TypeError(f"enqueued: expected a task, got {type(task).__name__}")

@@ -143,10 +143,7 @@ def drain(harbor: Drainable) -> int:
 
 async def aenqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
     """The jobs of a task in the store, in any state, whose arguments include these; in the order of their ids."""
-    parameters = inspect.signature(task.function).parameters.values()
-    unknown = arguments.keys() - {parameter.name for parameter in parameters}
-    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        raise TypeError(f"{task.name} has no parameter {', '.join(sorted(unknown))}: nothing could ever match")
+    refuse_unknown(task, arguments)
     found: list[JobRecord] = []
     cursor: str | None = None
     async with _opened(harbor) as driver:
@@ -161,6 +158,14 @@ async def aenqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any
 def enqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
     """`aenqueued` for synchronous tests: `assert enqueued(harbor, send_email, to="ada@example.com")`."""
     return _blocking(aenqueued(harbor, task, **arguments), "enqueued", "aenqueued")
+
+
+def refuse_unknown(task: Task[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise TypeError if the task has no parameter of such a name."""
+    parameters = inspect.signature(task.function).parameters.values()
+    unknown = arguments.keys() - {parameter.name for parameter in parameters}
+    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        raise TypeError(f"{task.name} has no parameter {', '.join(sorted(unknown))}: nothing could ever match")
 
 
 def includes(task: Task[..., Any], job: JobRecord, arguments: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from shop.api import (
     task_finished,
     task_started,
 )
+from taskharbor import Harbor
 from taskharbor.django import harbor, harbor_options
 from taskharbor.django.testing import adrain, drain, enqueued
 
@@ -140,6 +141,10 @@ class Results(TestCase):
     def test_a_task_of_the_harbor_and_one_with_a_process(self) -> None:
         job, result = tasks.plain.enqueue(41), tasks.in_a_child.enqueue("x")
         self.assertEqual(len(enqueued(tasks.plain, number=41)), 1)
+        with self.assertRaisesRegex(TypeError, "has no parameter numbr"):
+            enqueued(tasks.plain, numbr=41)
+        with self.assertRaisesRegex(ValueError, "no harbor of TASKS declares 'elsewhere'"):
+            enqueued(Harbor("memory://").task(name="elsewhere")(abs))
         self.assertEqual(drain(), 2)  # in this process: a child could not see the transaction
         result.refresh()
         self.assertIn(job.result(1), (41, 42))
