@@ -19,8 +19,9 @@ from taskharbor.observe.prometheus import bounded_server, serve
 from taskharbor.worker.supervisor import http_port as port_module
 from taskharbor.worker.supervisor import probes
 from taskharbor.worker.supervisor.http_port import HttpPort
+from tests.servers.postgres import free_port
 from tests.supervisor.child_messages import async_test
-from tests.supervisor.test_health import free_port, get
+from tests.supervisor.test_health import get
 from tests.supervisor.worker_run import PATIENCE, Yard, eventually
 
 FEW = ("sh", "-c", 'ulimit -n 80; exec "$@"', "sh")  # descriptors
