@@ -24,8 +24,8 @@ ROW     ?=
 PINS    ?= constraints.txt
 EXTRA   ?= dev
 
-PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c $(PINS)
-PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist load --maxschedchunk 2
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-compile -c $(PINS)
+PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 LANES   := .lanes
 # The larger runs have tests that take long, and a state machine that fails there is shrunk.
 LONG    := --timeout=7200

@@ -5,8 +5,8 @@
   does not run guards nothing, and nobody reads the list of skips.
 - `@pytest.mark.left_to("matrix")`: this test runs in `make matrix` (or `chaos`) only, whose lanes must hold its lane.
   `except_for=`: a function of the name of a test; those for which it is true run in `make test` too.
-- `@pytest.mark.rotates(4)`: of the tests of this function, or class, each fourth runs in `make test`, and all of them
-  in `make full`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
+- `@pytest.mark.rotates(4)`: of the tests of this function, class or file, each fourth runs in `make test`, and all
+  of them in `make full`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
   `except_for=`: those that always run. Beside `left_to` it divides what that one keeps, and the rest runs there.
 - A test that is named on the command line runs, whatever its marker says.
 - `--lane=NAME` (repeatable): only these lanes.
@@ -142,7 +142,7 @@ def stays(item: pytest.Item, marker: pytest.Mark) -> bool:
 
 
 def has_its_turn(config: pytest.Config, item: pytest.Item) -> bool:
-    """Whether a rotating test is in this part. Those of a function take turns, or those of a class that is marked."""
+    """Whether a rotating test is in this part. Those of the function, class or file that is marked take turns."""
     place, marker = next(item.iter_markers_with_node("rotates"), (None, None))
     if place is None or marker is None or stays(item, marker) or lanes.run() == "chaos":
         return True

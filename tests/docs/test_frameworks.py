@@ -12,6 +12,8 @@ from tests.docs.pages import ROOT, Step
 from tests.docs.terminal import PATIENCE, Terminal
 from tests.in_django import environment
 
+pytestmark = pytest.mark.rotates(2)
+
 # Calls an ASGI application without a server, as one would: its lifespan, then a request, then the end.
 ASK = """
 import asyncio, importlib, json, sys

@@ -18,7 +18,7 @@ from tests.drivers.postgres_stores import emptied, opened
 from tests.drivers.test_postgres_cost import made, pages_of
 from tests.drivers.test_postgres_plans import TICKS
 
-pytestmark = pytest.mark.lane("cost-postgres")
+pytestmark = [pytest.mark.lane("cost-postgres"), pytest.mark.rotates(2)]
 NUMBER = lanes.figure(test=40_000, chaos=1_000_000)
 FEW = 30
 MOST = 10_000  # records that a listing looks at

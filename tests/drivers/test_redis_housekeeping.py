@@ -21,7 +21,7 @@ from tests import lanes
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
-pytestmark = pytest.mark.lane("redis")
+pytestmark = [pytest.mark.lane("redis"), pytest.mark.rotates(2)]
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

@@ -17,7 +17,7 @@ from tests.drivers.test_redis_failover import is_in_step
 from tests.servers import redis as servers
 from tests.servers.sentinel import SERVICE, Sentinels, shared_sentinels
 
-pytestmark = pytest.mark.lane("sentinel")
+pytestmark = [pytest.mark.lane("sentinel"), pytest.mark.rotates(2)]
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

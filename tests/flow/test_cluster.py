@@ -27,6 +27,8 @@ from tests.flow.stores import MakeHarbor
 from tests.flow.worker_processes import WORKERS, Crew, crew, store
 from tests.servers import redis as servers
 
+pytestmark = pytest.mark.rotates(2)
+
 FLOWS = lanes.figure(10, 200)
 KILLS = lanes.figure(3, 40)
 STRIDE = lanes.figure(4, 1)  # in `make test` every fourth command, others with each commit

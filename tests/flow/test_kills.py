@@ -16,6 +16,8 @@ from taskharbor.flow import chain, chord, group
 from tests import lanes
 from tests.flow.simulated_kills import Fate, Yard
 
+pytestmark = pytest.mark.rotates(2)
+
 SEEDS = range(lanes.seed(), lanes.seed() + lanes.figure(3, 50))
 CHORDS = 1000
 MEMBERS = 8

@@ -17,6 +17,8 @@ from tests.flow.fork_server import forks
 from tests.flow.killable_worker import Work
 from tests.flow.stores import DURABLE, STORES
 
+pytestmark = pytest.mark.rotates(2)
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -19,6 +19,8 @@ from tests.supervisor.test_stop import LONG
 from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, eventually, exists, yard
 from tests.worker.workbench import Bench, bench_test, job
 
+pytestmark = pytest.mark.rotates(2)
+
 
 def left(yard: Yard) -> list[tuple[int, int]]:
     """The children that have started something, and what."""

@@ -10,6 +10,8 @@ import pytest
 from tests.processes.app import INTERRUPTED, WAYS
 from tests.supervisor.worker_run import PATIENCE, ROOT, Yard
 
+pytestmark = pytest.mark.rotates(2)
+
 CODES = dict.fromkeys(WAYS, -signal.SIGTERM) | {"interrupted": -signal.SIGINT}
 IN_A_PROGRAM = CODES | {"interrupted": INTERRUPTED}  # where INT is what Python makes of it
 

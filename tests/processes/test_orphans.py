@@ -13,6 +13,8 @@ import pytest
 from tests.supervisor.test_stop import LONG
 from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, eventually, exists
 
+pytestmark = pytest.mark.rotates(2)
+
 
 def test_a_process_that_has_retired_and_does_not_exit_is_killed(here: Yard) -> None:
     """An application with a thread that never ends would keep every process that --max-jobs has replaced."""

@@ -24,6 +24,8 @@ from tests.supervisor.child_messages import async_test
 from tests.supervisor.test_health import get
 from tests.supervisor.worker_run import PATIENCE, Yard, eventually
 
+pytestmark = pytest.mark.rotates(2)
+
 FEW = ("sh", "-c", 'ulimit -n 80; exec "$@"', "sh")  # descriptors
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.supervisor.test_stop import LONG, given_back, stopping
 from tests.supervisor.worker_run import Yard, children_of, eventually, exists
 
+pytestmark = pytest.mark.rotates(2)
+
 STOP = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 OTHERS = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR]
 

@@ -7,9 +7,13 @@ import os
 import signal
 import subprocess
 
+import pytest
+
 from taskharbor.model.job import State
 from tests.supervisor.test_stop import LONG
 from tests.supervisor.worker_run import Line, Yard, eventually, exists
+
+pytestmark = pytest.mark.rotates(2)
 
 
 def suspect(yard: Yard, *options: str) -> tuple[subprocess.Popen[bytes], str, Line]:

@@ -205,10 +205,10 @@ def test_values_are_shown_on_request(world: World):
 
 def test_no_changing_command_shows_a_payload(behind_a_password: World):
     world = behind_a_password
-    for table in (LOOKING, CHANGING):
-        for command, ways in table.items():
-            for arguments in ways:
-                ask(world, command, arguments, world.jobs[-1])
+    looking = dict(lanes.share(LOOKING.items(), 3))  # on SQLite all of them, above
+    for command, ways in {**looking, **CHANGING}.items():
+        for arguments in ways:
+            ask(world, command, arguments, world.jobs[-1])
 
 
 def answer(port: int, path: str) -> str:

@@ -13,6 +13,8 @@ from taskharbor.worker import stop_budget
 from tests.stall.calls import CALLS, LONG, World, all_made
 from tests.stall.stores import Store, store
 
+pytestmark = pytest.mark.rotates(2)
+
 __all__ = ["store"]
 VERBS = {"enqueue", "enqueue_many", "cancel", "requeue", "delete", "pause", "resume"}
 WRITES = {name for name in CALLS if name.rpartition(".")[2].removeprefix("a") in VERBS}

@@ -239,7 +239,7 @@ def test_times_and_responses_on_the_page_are_right() -> None:
     assert f"kills itself {orphan.SETTLE_S:g} s later" in page
     assert f"has {process.EXIT_S:g} s to exit" in page
     assert f"{signal.SIGRTMIN.value} to {signal.SIGRTMAX.value} s after the supervisor" in page
-    assert f"for {supervisor.SILENT_AFTER_S:g} s the log says so" in page
+    assert f"for {supervisor.SILENT_AFTER_S:g} s, the log says so" in page
     assert f"that is {heart.OVERDUE_S:g} s past its timeout" in page
     pauses = f"after {restart_loop.FIRST_PAUSE_S:g}, 1, 2 … {restart_loop.MAX_PAUSE_S:g} s"
     assert f"{pauses} if it keeps dying within {restart_loop.STEADY_S:g} s" in page

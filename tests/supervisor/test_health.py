@@ -9,11 +9,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from taskharbor.cli.main import main
 from tests.servers.postgres import free_port
 from tests.supervisor.worker_run import Yard, eventually
+
+pytestmark = pytest.mark.rotates(2)
 
 
 def get(port: int, path: str) -> tuple[int, dict[str, Any]]:

@@ -7,8 +7,12 @@ import os
 import re
 import signal
 
+import pytest
+
 from taskharbor.model.job import State
 from tests.supervisor.worker_run import STORES, Yard, eventually, exists, on
+
+pytestmark = pytest.mark.rotates(2)
 
 LONG = ("--lease", "600", "--heartbeat", "200")
 

@@ -9,6 +9,8 @@ import pytest
 from taskharbor import JobRequest
 from tests.supervisor.worker_run import Yard, eventually
 
+pytestmark = pytest.mark.rotates(2)
+
 
 def test_a_process_is_replaced_after_max_jobs_and_nothing_is_lost(here: Yard) -> None:
     [long] = here.enqueue("gate", name="go")

@@ -4,8 +4,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.servers import postgres
 from tests.supervisor.worker_run import Yard, eventually, on, yard
+
+pytestmark = pytest.mark.rotates(2)
 
 SHORT = ("--lease", "3", "--heartbeat", "0.5")
 

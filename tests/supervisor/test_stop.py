@@ -11,6 +11,8 @@ import pytest
 
 from tests.supervisor.worker_run import STORES, Yard, children_of, eventually, on
 
+pytestmark = pytest.mark.rotates(2)
+
 LONG = ("--lease", "600", "--heartbeat", "200")
 
 

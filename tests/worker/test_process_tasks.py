@@ -12,6 +12,8 @@ from taskharbor.policy.retry import Fixed
 from tests.worker import process_handlers as handlers
 from tests.worker.workbench import Bench, bench_test, job
 
+pytestmark = pytest.mark.rotates(2)
+
 
 @bench_test
 async def test_a_job_runs_in_another_process_which_is_used_again(bench: Bench) -> None:

@@ -14,9 +14,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from taskharbor.client import Client, JobRequest
 from taskharbor.drivers import open_driver
 from tests.worker import signal_program
+
+pytestmark = pytest.mark.rotates(2)
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 JOBS = ("coroutine", "swallowing", "background", "blocking", "elsewhere", "thread", "child")
