@@ -2,12 +2,12 @@
 
 import asyncio
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,13 +56,13 @@ def test_a_whole_life_in_another_database() -> None:
     whole_life(f"redis://127.0.0.1:{servers.shared().port}/3")
 
 
-def test_a_whole_life_over_a_unix_socket(tmp_path: Path) -> None:
-    path = f"/tmp/redis-blocking-{tmp_path.name}.sock"
-    local = servers.Server(unixsocket=path)
-    try:
-        whole_life(f"redis+unix://{path}?db=1")
-    finally:
-        local.stop()
+def test_a_whole_life_over_a_unix_socket() -> None:
+    with tempfile.TemporaryDirectory(prefix="th-", dir="/tmp") as place:  # a socket's path has to be short
+        local = servers.Server(unixsocket=f"{place}/redis")
+        try:
+            whole_life(f"redis+unix://{place}/redis?db=1")
+        finally:
+            local.stop()
 
 
 def test_a_whole_life_with_tls(server: Any, folder: Any) -> None:  # noqa: F811 - fixtures
