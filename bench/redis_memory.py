@@ -38,7 +38,7 @@ def by_key(client: Any, jobs: int) -> dict[str, int]:
     sums: Counter[str] = Counter()
     for key in client.scan_iter(count=1000):
         kind = re.sub(r"(:job:|:th:ids:|\{th:ids:0\}:).*", r"\1…", key.decode())
-        sums[kind] += client.memory_usage(key, samples=0)
+        sums[kind] += client.memory_usage(key, samples=0) or 0  # a key that has expired since
     return {kind: round(total / jobs) for kind, total in sums.most_common() if total >= jobs}
 
 

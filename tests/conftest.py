@@ -3,11 +3,9 @@
 - `@pytest.mark.lane("name", …)`: the lanes of a test, in place of its directory's. A test without a lane is an error.
 - `@pytest.mark.may_skip("reason")`: this test may be skipped in CI too. Any other skip there is a failure: a test that
   does not run guards nothing, and nobody reads the list of skips.
-- `@pytest.mark.left_to("matrix")`: this test runs in `make matrix` (or `chaos`) only, whose lanes must hold its lane.
-  `except_for=`: a function of the name of a test; those for which it is true run in `make test` too.
-- `@pytest.mark.rotates(4)`: of the tests of this function, class or file, each fourth runs in `make test`, and all
-  of them in `make full`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
-  `except_for=`: those that always run. Beside `left_to` it divides what that one keeps, and the rest runs there.
+- `@pytest.mark.left_to("full")`: this test runs in `make full` (or `matrix`) only, whose lanes must hold its lane.
+  `except_for=`: a function of the name of a test; those for which it is true run in `make test` too. Of two such
+  markers the nearer one decides: that of a function before that of its class.
 - A test that is named on the command line runs, whatever its marker says.
 - `--lane=NAME` (repeatable): only these lanes.
 
@@ -18,8 +16,7 @@ environment at once and given to xdist's workers by hand, so that a pytest start
 import gc
 import os
 import signal
-import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -32,12 +29,12 @@ from tests import lanes
 LANES = pytest.StashKey[tuple[str, ...]]()
 OUTCOME = pytest.StashKey[str]()
 FOLDER = pytest.StashKey[str]()
-TURNS = pytest.StashKey[Counter[str]]()
 RECORDS = pytest.StashKey[defaultdict[str, lanes.Record]]()
 
-# No deadlines: a slow machine is not a failure. In CI the same examples each time, unless a seed is given.
-hypothesis.settings.register_profile("taskharbor", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("taskharbor-ci", deadline=None, print_blob=True, derandomize=True, database=None)
+# No deadlines: a slow machine is not a failure. The same examples each time, unless a seed is given: then others, and
+# what a run with a seed finds becomes an `@example`, which every run tries.
+hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True, database=None)
+hypothesis.settings.register_profile("seeded", deadline=None, print_blob=True, database=None)
 
 
 def in_ci() -> bool:
@@ -52,22 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lane(*names): the lanes of a test, in place of its directory's")
     config.addinivalue_line("markers", "may_skip(reason): may be skipped in CI too, for this reason")
     config.addinivalue_line("markers", "left_to(run, except_for=None): runs in that run only")
-    config.addinivalue_line("markers", "rotates(parts, except_for=None): one of `parts` parts in each `make test`")
     # A shell makes what it starts in the background ignore Ctrl-C, `nohup` hang-ups; so would the programs of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)  # back to the default in the programs, not in pytest
     os.environ.pop("TASKHARBOR_DSN", None)
-    os.environ.setdefault("TASKHARBOR_PART", str(lanes.part()))  # xdist's workers get the same number
     folder = os.environ.pop("TASKHARBOR_LANES", "")
     worker = getattr(config, "workerinput", None)
     config.stash[FOLDER] = worker.get("lanes_folder", "") if worker is not None else folder and os.path.abspath(folder)
     config.stash[RECORDS] = defaultdict(lanes.Record)
-    config.stash[TURNS] = Counter()
-    # Hypothesis refuses a seed beside derandomize; a soak gives one.
-    seeded = config.getoption("--hypothesis-seed", default=None) is not None
-    hypothesis.settings.load_profile("taskharbor-ci" if in_ci() and not seeded else "taskharbor")
+    seeded = config.getoption("--hypothesis-seed", default=None) is not None  # refused beside derandomize
+    hypothesis.settings.load_profile("seeded" if seeded else "fixed")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -105,6 +98,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted: set[str] = set(config.getoption("--lane"))
     if not wanted and lanes.run() != "test":
         wanted = {lane.name for lane in lanes.listed() if lanes.run() in lane.runs}
+    if lanes.run() == "test" and not config.getoption("keyword") and not named(config):
+        refuse_unknown_names(items)
     own = [item for item in items if not wanted or any(name in wanted for name in item.stash[LANES])]
     chosen = [item for item in own if not left_to(config, item)]
     kept = set(chosen)
@@ -120,41 +115,40 @@ def pytest_collection_finish() -> None:
 
 def left_to(config: pytest.Config, item: pytest.Item) -> str | None:
     """The run that has this test in place of this one. It is written down: the list of lanes must hold that run."""
-    if any("::" in argument for argument in config.args):
+    if named(config):
         return None
-    larger = None
-    if (left := item.get_closest_marker("left_to")) and not stays(item, left):
-        larger = left.args[0]
-    elif not has_its_turn(config, item):
-        larger = left.args[0] if left else "chaos"
-    if larger == lanes.run():
+    marked = list(item.iter_markers_with_node("left_to"))
+    nearest = [marker for node, marker in marked if node is marked[0][0]]
+    if not nearest or any(stays(item, marker) for marker in nearest) or nearest[0].args[0] == lanes.run():
         return None
-    if larger is not None:
-        for name in item.stash[LANES]:
-            config.stash[RECORDS][name].left[larger] += 1
+    larger = str(nearest[0].args[0])
+    for name in item.stash[LANES]:
+        config.stash[RECORDS][name].left[larger] += 1
     return larger
+
+
+def named(config: pytest.Config) -> bool:
+    """Whether the command line names single tests: they run, wherever they are left."""
+    return any("::" in argument for argument in config.args)
+
+
+def refuse_unknown_names(items: list[pytest.Item]) -> None:
+    """A name that `lanes.Chosen` has and no test of its file would leave that test to the larger run, unnoticed."""
+    unmet: dict[tuple[Path, tuple[str, ...]], set[str]] = {}
+    for item in items:
+        for marker in item.iter_markers("left_to"):
+            if isinstance(chosen := marker.kwargs.get("except_for"), lanes.Chosen):
+                left = unmet.setdefault((item.path, chosen.names), set(chosen.names))
+                left -= {name for name in left if chosen.fits(item.name, name)}
+    wrong = [f"{path}: no test is called {', '.join(sorted(left))}" for (path, _), left in unmet.items() if left]
+    if wrong:
+        raise pytest.UsageError("\n".join(["left_to: some exceptions do not exist", *wrong]))
 
 
 def stays(item: pytest.Item, marker: pytest.Mark) -> bool:
     """Whether this test is an exception of its marker."""
     excepted = marker.kwargs.get("except_for")
     return excepted is not None and excepted(item.name)
-
-
-def has_its_turn(config: pytest.Config, item: pytest.Item) -> bool:
-    """Whether a rotating test is in this part. Those of the function, class or file that is marked take turns."""
-    place, marker = next(item.iter_markers_with_node("rotates"), (None, None))
-    if place is None or marker is None or stays(item, marker) or lanes.run() == "chaos":
-        return True
-    (parts,) = marker.args
-    group = place.nodeid.partition("[")[0]
-    config.stash[TURNS][group] += 1
-    first = zlib.crc32(group.rpartition("::")[2].encode())  # functions of the same stores begin with different ones
-    return (config.stash[TURNS][group] + first - lanes.part()) % int(parts) == 0
-
-
-def pytest_report_header() -> str:
-    return f"rotating tests: TASKHARBOR_PART={lanes.part()}"
 
 
 # What a skip means

@@ -5,15 +5,15 @@ and replace the directory's). `tests/conftest.py` writes down what ran and how l
 `python -m tests.lanes check` compares that with `tests/lanes.txt`. This module knows nothing of pytest.
 It also holds the knobs of the other runs:
 
-    TASKHARBOR_LANE  unset in `make test`; quick, matrix or soak in the target of that name; chaos in `make full` and in
-                     the rows of `make chaos`                                                  → `run()`, `figure()`
-    TASKHARBOR_SEED  what seeded tests begin at (default 0)                                    → `seed()`
-    TASKHARBOR_PART  which of the rotating tests `make test` runs (default: from the commit)    → `part()`, `share()`
-    SECONDS          how long a soak lasts                                                         → `seconds()`
+    TASKHARBOR_LANE  unset in `make test`; quick, full, matrix, soak or chaos in the target of that name
+                                                                                   → `run()`, `figure()`, `few()`
+    TASKHARBOR_SEED  where seeded tests begin (default 0)                          → `seed()`
+    SECONDS          how long a soak lasts                                         → `seconds()`
+
+What `make test` runs, and each value that its tests draw, is the same for every commit and on every machine.
 """
 
 import argparse
-import functools
 import json
 import os
 import secrets
@@ -30,9 +30,8 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
-RUNS = ("test", "quick", "matrix", "chaos", "soak")
+RUNS = ("test", "quick", "full", "matrix", "chaos", "soak")
 SERVERS = ("postgres", "pgbouncer", "redis", "chromium", "django")  # what tests/servers/provision installs
-PARTS = 60  # a number that many numbers of parts divide
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 UNLISTED = "add it there, or correct the marker"
 
@@ -58,6 +57,7 @@ DIRECTORIES = {
     "tests/simulation": "simulation",
     "tests/flow": "flow",
     "tests/omniq": "omniq",
+    "tests/on_uvloop": "uvloop",
     "tests/supervisor": "supervisor",
     "tests/processes": "processes",
     "tests/django_admin": "django-admin",
@@ -111,7 +111,7 @@ def lane_of(path: str) -> str | None:
 
 
 def read_list(text: str) -> list[Lane]:
-    """The lanes of a list; every one is in `test`, some are in other runs too."""
+    """The lanes of a list; every one is in `test` and `full`, some are in other runs too."""
     lanes: list[Lane] = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
@@ -128,7 +128,7 @@ def read_list(text: str) -> list[Lane]:
             raise ValueError(f"lanes, line {number}: expected {', '.join(SERVERS)}, got {', '.join(sorted(unknown))}")
         if any(lane.name == name for lane in lanes):
             raise ValueError(f"lanes, line {number}: {name} is listed twice")
-        lanes.append(Lane(name, int(ceiling), frozenset({"test", *runs}), tuple(servers)))
+        lanes.append(Lane(name, int(ceiling), frozenset({"test", "full", *runs}), tuple(servers)))
     return lanes
 
 
@@ -225,41 +225,51 @@ def run() -> str:
     return value
 
 
-def figure(test: int, chaos: int) -> int:
-    """How many (seeds, runs, jobs): the published figure in chaos, a small one elsewhere, also in a round of a soak."""
-    return chaos if run() == "chaos" else test
+def figure(test: int, full: int | None = None, chaos: int | None = None) -> int:
+    """How many (seeds, walks, jobs, kills) in this run: `full` in `make full`, `chaos` in the rows of `make chaos`.
+
+    Where `chaos` is not given it is `full`, and where `full` is not given it is `test`.
+    """
+    larger = test if full is None else full
+    return {"full": larger, "chaos": larger if chaos is None else chaos}.get(run(), test)
+
+
+def few(every: Iterable[T], chosen: Iterable[T]) -> list[T]:
+    """What one test goes through: the chosen ones in `make test`, all of them in `make full` and `make chaos`."""
+    whole, some = list(every), list(chosen)
+    if unknown := [item for item in some if item not in whole]:
+        raise ValueError(f"few: expected some of {whole}, got {unknown}")
+    return whole if run() in ("full", "chaos") else some
+
+
+class Chosen:
+    """For `left_to(…, except_for=)`: tests by name, with or without parameters, or by the id of one parameter.
+
+    >>> chosen = Chosen("test_it_stops", "sqlite")
+    >>> chosen("test_it_stops[3]"), chosen("test_kills[sqlite-3]"), chosen("test_kills[redis-3]")
+    (True, True, False)
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __call__(self, test: str) -> bool:
+        return any(self.fits(test, name) for name in self.names)
+
+    @staticmethod
+    def fits(test: str, name: str) -> bool:
+        function, _, parameters = test.removesuffix("]").partition("[")
+        return name in (test, function) or f"-{name}-" in f"-{parameters}-"
 
 
 def shrinks() -> bool:
     """Whether a state machine looks for the shortest walk that fails: `make test` prints the one it found, at once."""
-    return run() in ("chaos", "soak")
+    return run() in ("full", "chaos", "soak")
 
 
 def seed() -> int:
-    """Where seeded tests begin; a soak gives each round another one."""
+    """Where seeded tests begin; `make full` and each round of a soak choose another one, and print it."""
     return int(os.environ.get("TASKHARBOR_SEED") or 0)
-
-
-def part() -> int:
-    """Which part of the rotating tests this is: another one for another commit, the same one for the same."""
-    given = os.environ.get("TASKHARBOR_PART")
-    return int(given) if given else _part_of_the_commit()
-
-
-def share(items: Iterable[T], parts: int) -> list[T]:
-    """Every `parts`-th of a list inside one test, others with each commit; in chaos all of them."""
-    every = list(items)
-    return every if run() == "chaos" else every[part() % parts :: parts]
-
-
-@functools.cache
-def _part_of_the_commit() -> int:
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):  # no repository: another part each day
-        return int(time.time() // 86_400) % PARTS
-    return int(said, 16) % PARTS
 
 
 def seconds() -> float:
@@ -267,29 +277,36 @@ def seconds() -> float:
     return float(os.environ.get("SECONDS") or 600)
 
 
+def seeded(name: str, command: Sequence[str], start: int, left: int) -> int:
+    """Run a command once, as the run of this name, with this seed; how it ended. A failure says how to repeat it."""
+    knobs = {"TASKHARBOR_LANE": name, "TASKHARBOR_SEED": str(start), "SECONDS": str(left), "PYTHONHASHSEED": str(start)}
+    again = [*command, f"--hypothesis-seed={start}"]
+    print(f"{name}: {left} s left, TASKHARBOR_SEED={start}" if left else f"{name}: SEED={start}", flush=True)
+    code = subprocess.run(again, env={**os.environ, **knobs}).returncode
+    if code:
+        shown = " ".join(f"{knob}={value}" for knob, value in knobs.items())
+        print(f"{name}: failed. Again: {shown} {shlex.join(again)}", file=sys.stderr)
+    return code
+
+
+def fresh_seed() -> int:
+    """The seed that SEED gives, or another one each time."""
+    return int(os.environ.get("SEED") or secrets.randbelow(2**31))
+
+
 def soak(command: Sequence[str], budget: float) -> int:
     """Run `command` again and again with fresh seeds until the time is over or a round fails."""
     end = time.monotonic() + budget
-    number = 0
-    while number == 0 or time.monotonic() < end:
-        number += 1
-        start = secrets.randbelow(2**31)
-        left = max(1, round(end - time.monotonic()))
-        again = f"TASKHARBOR_LANE=soak TASKHARBOR_SEED={start} SECONDS={left} {shlex.join(command)}"
-        print(f"soak: round {number}, {left} s left, TASKHARBOR_SEED={start}", flush=True)
-        knobs = {"TASKHARBOR_LANE": "soak", "TASKHARBOR_SEED": str(start), "SECONDS": str(left)}
-        code = subprocess.run([*command, f"--hypothesis-seed={start}"], env={**os.environ, **knobs}).returncode
-        if code:
-            print(f"soak: round {number} failed. Again: {again} --hypothesis-seed={start}", file=sys.stderr)
-            return code
-    return 0
+    code, left = 0, budget
+    while not code and left > 0:
+        code = seeded("soak", command, fresh_seed(), max(1, round(left)))
+        left = end - time.monotonic()
+    return code
 
 
 def check(folder: Path, name: str) -> int:
     lanes, ran = listed(), read_records(folder)
     print(table(lanes, ran, name))
-    if any(record.left["chaos"] for record in ran.values()):
-        print(f"lanes: rotating tests: TASKHARBOR_PART={part()} runs the same ones again, make full all of them")
     loud = slow(lanes, ran, name)
     for sentence in loud:
         print(f"lanes: WARNING: {sentence}")
@@ -325,13 +342,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checking.add_argument("--run", choices=RUNS, default="test")
     serving = verbs.add_parser("servers", help="print the servers that a lane needs")
     serving.add_argument("lane")
-    soaking = verbs.add_parser("soak", help="repeat a command with fresh seeds for SECONDS")
-    soaking.add_argument("command", nargs="+")
+    for verb, what in (("soak", "repeat a command with fresh seeds for SECONDS"), ("full", "run a command with SEED")):
+        verbs.add_parser(verb, help=what).add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
     if options.verb == "check":
         return check(options.folder, options.run)
     if options.verb == "servers":
         return servers(options.lane)
+    if options.verb == "full":
+        return seeded("full", options.command, fresh_seed(), 0)
     return soak(options.command, seconds())
 
 

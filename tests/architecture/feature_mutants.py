@@ -83,6 +83,10 @@ FILTERS = (
         "at = job.created_at",
     ),
     in_theme("filters", "the fingerprint is ignored", "listing", "job.fingerprint == self.fingerprint", "True"),
+    in_theme("filters", "a name of an error fits any end", "listing", 'f".{self.error_name}"', "self.error_name"),
+    in_theme(
+        "filters", "an error's class beside its name", "listing", "return error_class == self.error_class or", "return"
+    ),
     in_theme("filters", "downwards one job twice", "pages", "bisect_left(names, after)", "bisect_right(names, after)"),
     in_theme(
         "filters", "payloads in any case", "listing", "return job if self.payloads else", "return job if True else"
@@ -111,6 +115,13 @@ UPCOMING = (
         "            queue.move(moment)\n            if (due :=",
         "            if (due :=",
     ),
+)
+
+HEADS = (
+    in_theme("heads", "groups do not wait", "heads", "(queue.ungrouped, *queue.groups)", "(queue.ungrouped,)"),
+    in_theme("heads", "more than the group may", "heads", "min(n, group.limit - group.inflight)", "n"),
+    in_theme("heads", "the other turn", "heads", "queue.groups_next, n)", "not queue.groups_next, n)"),
+    in_theme("heads", "as of the last call", "heads", "            queue.move(moment)\n", ""),
 )
 
 AMEND = (
@@ -346,7 +357,7 @@ AUDIT = (
     in_theme("audit", "entries out of bounds are stored", "driver", "        check_audit(entries)\n", ""),
 )
 
-ALL = (*ATTEMPTS, *NOTES, *KEEP_FOR, *FILTERS, *UPCOMING, *AMEND, *FLOWS, *FIGURES, *SEEN, *AUDIT)
+ALL = (*ATTEMPTS, *NOTES, *KEEP_FOR, *FILTERS, *UPCOMING, *HEADS, *AMEND, *FLOWS, *FIGURES, *SEEN, *AUDIT)
 
 # Those that lose what a worker or an editor did, or wake a worker too late.
 _LOSES = {

@@ -285,6 +285,14 @@ OTHERS = (
         "            results = settle(self.store, outcomes, now, self._max_payload)\n            self._wake()\n",
         "            results = settle(self.store, outcomes, now, self._max_payload)\n",
     ),
+    one("a result of jobs that are not done", "reading", "last.standing == DONE and ", ""),
+    one("a result of a job whose heir is gone", "reading", "DONE and last.record.handed_to is None:", "DONE:"),
+    one(
+        "a result for every id",
+        "reading",
+        "    found: dict[str, bytes | None] = {}\n    for id in ids:\n",
+        "    found: dict[str, bytes | None] = dict.fromkeys(ids)\n    for id in ids:\n",
+    ),
 )
 
 

@@ -289,6 +289,8 @@ MAY_SLEEP = {
     "tests/servers/redis.py": "a server sends no signal when it has started; the test polls",
     "tests/worker/process_handlers.py": "a handler that is killed at its timeout has to be at something",
     "tests/worker/test_outage.py": "the worker's own backoff is real time; the test polls until it is over",
+    "tests/worker/test_renewals.py": "the worker's own backoff is real time; the test polls until it is over",
+    "tests/drivers/test_few_connections.py": "the same, and a server does not report that a connection is gone",
     "tests/worker/test_heart.py": "the store does not report that a lease was extended; the test polls",
     "tests/simulation": "asyncio.sleep on a loop whose time is virtual",
     "tests/schedules/test_kills.py": "a store does not report that a slot was fired; it polls, and kills at random",

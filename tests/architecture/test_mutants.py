@@ -9,16 +9,32 @@ from typing import Any
 
 import pytest
 
-from taskharbor.conformance import run
+from taskharbor.conformance import all_cases, run
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import Cancelled, Retry, replace
 from taskharbor.drivers.memory import MemoryDriver, admin
+from tests import lanes
 from tests.architecture import feature_mutants, schedule_mutants
 from tests.architecture.mutants import OTHERS, REQUIRED, Mutant, copied
 from tests.drivers.memory_damage import damage, damage_field
 
 RUNS = 60
 FEATURES = (*feature_mutants.ALL, *schedule_mutants.ALL)
+# What `make test` makes sure of: the fence, and the promises that lose or double a job when they break.
+FENCE = (
+    *(mutant.name for mutant in REQUIRED),
+    *("give-back resets lost", "key not freed by delete", "group limit off by one", "prune takes what is needed"),
+)
+FEATURES_EACH_TIME = (
+    *("an expiry is no loss", "an ack loses its trail", "the note of a lost lease is stored", "keep_for is ignored"),
+    *("late by a millisecond", "the version is not checked", "a leased job is amended", "requeue ignores seen"),
+    *(
+        "the revision is not compared",
+        "jobs before the compare",
+        "a repeat stores its jobs again",
+        "due a millisecond late",
+    ),
+)
 
 
 def named(mutant: Mutant) -> str:
@@ -40,13 +56,18 @@ def cases(package: Any, **how: Any) -> Any:
 def test_the_copy_without_a_mistake_passes(tmp_path):
     with copied(None, tmp_path) as package:
         assert package.MemoryDriver is not MemoryDriver
-        report = cases(package)
+        report = cases(
+            package,
+            themes=lanes.few(
+                sorted({case.theme for case in all_cases()}), ["fence", "settle", "lease", "amend", "schedules"]
+            ),
+        )
         assert report.ok, str(report)
         assert not report.skipped
         assert survives_the_machine(package.MemoryDriver)
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.left_to("full", except_for=lanes.Chosen(*FENCE))
 @pytest.mark.parametrize("mutant", [*REQUIRED, *OTHERS], ids=named)
 def test_the_cases_notice(mutant, tmp_path, monkeypatch):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
@@ -54,7 +75,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch):
         assert cases(package, stop_at_first=True).failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.left_to("full", except_for=lanes.Chosen(*FEATURES_EACH_TIME))
 @pytest.mark.parametrize(("theme", "mutant"), FEATURES, ids=[each.mutant.name for each in FEATURES])
 def test_the_cases_of_a_feature_notice(theme, mutant, tmp_path, monkeypatch):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)
@@ -62,7 +83,7 @@ def test_the_cases_of_a_feature_notice(theme, mutant, tmp_path, monkeypatch):
         assert cases(package, themes=[theme], stop_at_first=True).failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("token check dropped", "settle applied twice"))
 @pytest.mark.parametrize("mutant", REQUIRED, ids=named)
 def test_the_machine_notices(mutant, tmp_path):
     how = {"profiles": ["one group"]} if "slot" in mutant.name else {}
@@ -71,7 +92,7 @@ def test_the_machine_notices(mutant, tmp_path):
         assert not survives_the_machine(package.MemoryDriver, 600, **how), f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(6)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("the version is not checked", "jobs before the compare"))
 @pytest.mark.parametrize("mutant", [*feature_mutants.FOR_THE_MACHINE, *schedule_mutants.FOR_THE_MACHINE], ids=named)
 def test_the_machine_notices_in_a_feature(mutant, tmp_path):
     with copied(mutant, tmp_path) as package:

@@ -14,6 +14,7 @@ from bench.handwritten import postgres as limit
 from bench.meter import Order
 from bench.stores import environments, harbor, places, plan, rounds
 from bench.stores.plan import LATENCY, MEMBERS, Row, Sizes
+from tests import lanes
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("bench")
@@ -61,7 +62,7 @@ def measured(row: Row, mode: str, place: places.Place, jobs: int) -> dict[str, A
     return found
 
 
-@pytest.mark.rotates(4)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("process-ours", "enqueue-many-ours", "members-ours"))
 @pytest.mark.parametrize(
     ("store", "row"),
     [case for case in OURS if case[1].section != LATENCY],

@@ -6,6 +6,7 @@ import pytest
 
 from taskharbor import State
 from taskharbor.bulk.runner import OperationRunner
+from tests import lanes
 from tests.bulk.bench import Store, run
 
 
@@ -88,7 +89,7 @@ async def end_canary(store: Store, options: dict[str, Any]) -> None:
         await store.driver.settle([Ack(each.lease) for each in batch], store.clock.now())
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("plain", "canary-after"))
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("options", [{}, {"spread": 20}, {"canary": 5}], ids=["plain", "spread", "canary"])
 def test_a_runner_that_dies_at_any_call(options: dict[str, Any], after: bool) -> None:
@@ -101,7 +102,7 @@ def test_a_runner_that_dies_at_any_call(options: dict[str, Any], after: bool) ->
     run(test())
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("{}-after"))
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("options", [{}, {"spread": 20}, {"canary": 5, "max_failures": 5}], ids=str)
 def test_a_runner_that_dies_at_any_call_keeps_to_the_limit(options: dict[str, Any], after: bool) -> None:

@@ -22,11 +22,11 @@ from tests.flow.stores import STORES
 from tests.lanes import figure
 
 KINDS = 40
-DEAD = figure(test=400, chaos=100_000)
-SPREAD_S = figure(test=20, chaos=60)
-REST_S = figure(test=4, chaos=60)
+DEAD = figure(test=400, full=20_000)
+SPREAD_S = figure(test=20, full=30)
+REST_S = figure(test=4, full=20)
 MEANT = "kind-07"
-PATIENCE_S = figure(test=200, chaos=1200)
+PATIENCE_S = figure(test=200, full=1200)
 LEASE = timedelta(minutes=5)
 BATCH_JOBS = 500
 
@@ -172,7 +172,7 @@ def count(shell: Shell, *filters: str) -> int:
     return len(shell.run("dlq", "export", *filters).splitlines())
 
 
-@pytest.mark.rotates(4)
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("store", PLACES)
 def test_dead_letters_are_worked_off_from_the_shell(store: str, tmp_path: Path) -> None:
     dsn = PLACES[store](tmp_path)

@@ -155,7 +155,7 @@ def test_times():
     assert (times_of(again, now).waited, times_of(again, now).ran) == (None, seconds(2))
     second = info(State.INFLIGHT, deliveries=2, attempts=1, trail=write_trail([attempt(1)]), began_at=T + seconds(15))
     assert times_of(second, now).waited == seconds(3), "from the end of the execution before"
-    assert times_of(info(State.DONE, deliveries=1), now).waited is None, "an older program reserved it"
+    assert times_of(info(State.DONE, deliveries=1), now).waited is None, "the store does not know when it began"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from taskharbor.cli.banner import Greeting
 from taskharbor.drivers import JobRecord
 from taskharbor.model.events import Observers
 from taskharbor.worker.supervisor.messages import Offer
+from tests import lanes
 from tests.cli.shell import PATIENCE, Process, environment, program, store, taskharbor
 
 OFFER = Offer("sqlite:////srv/shop/jobs.db", ("default", "mail"), ("shop.mail", "shop.report"), ("default", "mail"))
@@ -78,6 +79,7 @@ def test_what_can_be_of_no_use_is_warned_of():
     assert "no other process can enqueue jobs" in text
 
 
+@pytest.mark.left_to("full", except_for=lanes.Chosen("without --app this worker runs only echo, fail and sleep"))
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -30,9 +30,12 @@ def busy(dsn: str) -> str:
     return dsn
 
 
+QUEUE = ["queue", "paused", "workers", "jobs", "capped", "oldest_ready_at", "oldest_known"]
+
+
 def test_queue_list(busy: str):
     found = taskharbor("queue", "list", "--dsn", busy, "--output", "json").json["queues"]
-    assert [list(row) for row in found] == [["queue", "paused", "workers", "jobs", "capped"]] * 3
+    assert [list(row) for row in found] == [QUEUE] * 3
     assert [(row["queue"], row["paused"], row["workers"]) for row in found] == [
         ("default", False, 0),
         ("mail", False, 1),
@@ -41,8 +44,8 @@ def test_queue_list(busy: str):
     assert [list(row["jobs"]) for row in found] == [STATES] * 3
     assert found[1]["jobs"] == dict.fromkeys(STATES, 0) | {"ready": 1, "dlq": 1}
     head, *rows = taskharbor("queue", "list", "--dsn", busy).out.splitlines()
-    assert head.lower().split() == ["queue", *STATES, "workers", "paused"]
-    assert rows[2].split() == ["paused", *["0"] * 8, "paused"]
+    assert head.lower().split() == ["queue", *STATES, "workers", "paused", "oldest", "wait"]
+    assert rows[2].split() == ["paused", *["0"] * 8, "paused", "-"]
 
 
 def test_an_empty_store(dsn: str):

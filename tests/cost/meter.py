@@ -29,7 +29,7 @@ START = 1_800_000_000_000
 LEASE = timedelta(seconds=30)
 OWN = ("info", "config", "ping", "hello", "client", "select", "subscribe")  # of the meter, of connections
 SEARCHING = {"linsert", "lpos", "keys", "scan", "sort"}  # each of them reads a whole key, so their number says little
-MANY = lanes.figure(test=20_000, chaos=1_000_000)
+MANY = lanes.figure(test=20_000, full=200_000)
 
 
 @dataclass

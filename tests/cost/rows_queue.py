@@ -7,7 +7,7 @@ from taskharbor.model.times import from_ms
 from tests import lanes
 from tests.cost.meter import MANY, START, Row, Store
 
-FALLEN = lanes.figure(test=10_000, chaos=100_000)  # due, or expired
+FALLEN = lanes.figure(test=10_000, full=100_000)  # due, or expired
 SLICES = 1_000  # more than the calls of a row reserve: a smaller store would have nothing left for some
 DUE = START + 60_000
 QUEUES = [f"q{number}" for number in range(1000)]
@@ -131,16 +131,16 @@ ROWS = [
     Row("`reserve` of 10, after others fell due", due, reserve, SLICES, FALLEN),
     Row("`reserve` of 10, after leases ended", expired, reserve, SLICES, FALLEN),
     Row("`reserve` of 10, after others fell due in full groups", due_in_full_groups, reserve, 3 * SLICES, FALLEN),
-    Row("`reserve` of 10, among groups", groups, reserve, SLICES, lanes.figure(test=3_000, chaos=100_000)),
-    Row("`reserve` of 10, by priority", priorities, reserve, 200, lanes.figure(test=5_000, chaos=200_000)),
+    Row("`reserve` of 10, among groups", groups, reserve, SLICES, lanes.figure(test=3_000, full=100_000)),
+    Row("`reserve` of 10, by priority", priorities, reserve, 200, lanes.figure(test=5_000, full=200_000)),
     Row("`reserve` of 10 from 1,000 queues", many_queues, reserve_over_queues, 100, min(MANY, 200_000)),
     # Five thousand keys are looked up: what that costs a processor's cache is not measured here.
     Row(
         "`reserve` from 1,000 empty queues",
         backlog,
         reserve_over_empty_queues,
-        lanes.figure(test=100, chaos=100_000),
-        lanes.figure(test=5_000, chaos=MANY),
+        lanes.figure(test=100, full=100_000),
+        lanes.figure(test=5_000, full=MANY),
     ),
     Row("`reserve` of 1, after the record of a leased job is gone", backlog_and_a_group, lose_the_record_and_reserve),
     Row("10 retries", backlog, retry, warm=hold),

@@ -6,7 +6,7 @@ from taskharbor.drivers import ScheduleChange, StoredSchedule
 from tests import lanes
 from tests.cost.meter import Row, Store
 
-SCHEDULES = lanes.figure(test=4_000, chaos=10_000)
+SCHEDULES = lanes.figure(test=4_000, full=10_000)
 QUEUES = [f"q{number}" for number in range(1000)]
 HOUR = timedelta(hours=1)
 

@@ -43,7 +43,7 @@ CEILINGS: dict[str, dict[str, Cost]] = {
         "one": {"statements": 1, "round trips": 1, "bytes sent": 230, "bytes received": 80},
         "many": {"statements": 1, "round trips": 1, "bytes sent": 13_750, "bytes received": 80},
         "blocking": {"statements": 1, "round trips": 1, "bytes sent": 230, "bytes received": 80},
-        "reserve and settle": {"statements": 3, "round trips": 3, "bytes sent": 1_950, "bytes received": 3_330},
+        "reserve and settle": {"statements": 3, "round trips": 3, "bytes sent": 1_950, "bytes received": 3_420},
     },
     "redis": {
         "one": {"commands": 18, "round trips": 1, "bytes sent": 180, "bytes received": 10},

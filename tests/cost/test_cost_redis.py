@@ -16,7 +16,17 @@ from tests import lanes
 from tests.cost.meter import SEARCHING, Row, bounds, measured, rows
 from tests.servers.redis import Server
 
-TIMED = lanes.run() in ("chaos", "soak")
+HOT = lanes.Chosen(
+    *("`enqueue` of 100", "`reserve` of 10", "`reserve` of 10 and their acks", "`reserve` of 10, after leases ended"),
+    *(
+        "10 retries",
+        "`upcoming` of 1,000 queues",
+        "`prune` with nothing to prune",
+        "`due_schedules` of 1,000 queues, none due",
+    ),
+)
+"""What every job or every idle worker asks for: the others run in `make full`."""
+TIMED = lanes.run() in ("full", "soak")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +37,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.rotates(6)
+@pytest.mark.left_to("full", except_for=HOT)
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_a_call_costs_the_same_in_a_large_store(server: Server, row: Row) -> None:
     little = asyncio.run(measured(server, row, row.small))

@@ -173,11 +173,11 @@ async def crowded(work: StoreWork, million: int) -> AsyncIterator[None]:
     yield
 
 
-@pytest.mark.left_to("chaos")
+@pytest.mark.left_to("full")
 @pytest.mark.timeout(3600)  # to fill a Redis through its driver takes minutes, on a busy machine many
 @pytest.mark.parametrize("kind", STORES)
 def test_every_page_stays_under_its_ceiling_with_millions_of_jobs(tmp_path: Path, kind: str):
-    million = lanes.figure(test=20_000, chaos=1_000_000)
+    million = lanes.figure(test=20_000, full=1_000_000)
 
     async def look() -> None:
         async with opened(kind, tmp_path) as work, crowded(work, million):
@@ -202,11 +202,11 @@ def test_every_page_stays_under_its_ceiling_with_millions_of_jobs(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind == "memory" else pytest.mark.left_to("chaos")) for kind in STORES]
+    "kind", [pytest.param(kind, marks=[] if kind == "memory" else pytest.mark.left_to("full")) for kind in STORES]
 )
 def test_every_page_stays_under_its_ceiling_beside_a_thousand_queues(tmp_path: Path, kind: str):
-    queues = lanes.figure(test=300, chaos=1_000)
-    many = lanes.figure(test=500, chaos=10_000)
+    queues = lanes.figure(test=300, full=1_000)
+    many = lanes.figure(test=500, full=10_000)
 
     async def look() -> None:
         async with opened(kind, tmp_path) as work:

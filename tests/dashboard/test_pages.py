@@ -20,7 +20,7 @@ JOB = [
     "id", "type", "queue", "state", "priority", "attempts", "max_attempts", "run_at", "created_at", "finished_at",
     "group", "flow_id", "worker", "lease_expires_at", "reason",
 ]  # fmt: skip
-QUEUE = ["queue", "paused", "workers", "jobs", "capped"]
+QUEUE = ["queue", "paused", "workers", "jobs", "capped", "oldest_ready_at", "oldest_known"]
 SCHEDULE = [
     "name", "queue", "type", "status", "cron", "every", "tz", "next_at", "last_at", "last_id", "paused", "edited",
     "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap", "start_at", "end_at", "note", "upcoming",

@@ -1,5 +1,6 @@
 """What other sites, other hosts and other caches try, and what must not leak or block."""
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -85,11 +86,23 @@ def test_a_large_body_is_refused(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_log_out_ends_the_session(site: Site, kind: str) -> None:
+def test_htmx_gets_no_body_in_which_a_name_could_be_markup(site: Site, kind: str) -> None:
+    person, name = site.person(kind, "operate"), "%3Cb%20hx-get=%2F%3E"
+    reply = person.post(f"/queues/{name}/resume", hx_request="true")
+    assert (reply.status_code, reply.content) == (204, b"")
+    assert json.loads(reply.headers["hx-trigger"]) == {"said": "queue <b hx-get=/> is resumed"}
+    reply = person.post(f"/queues/{name}/resume")
+    assert (reply.status_code, "<" in reply.text) == (200, False)
+    assert reply.json() == {"done": "queue <b hx-get=/> is resumed"}
+
+
+@pytest.mark.parametrize("htmx", [None, "true"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_out_ends_the_session(site: Site, kind: str, htmx: str | None) -> None:
     person = site.log_in_again(kind, "reveal")
     assert "Log out" in person.get("/").text
-    reply = person.post("/logout")
-    assert (reply.status_code, reply.headers["hx-redirect"]) == (200, "/admin/")
+    reply = person.post("/logout", hx_request=htmx)
+    assert (reply.status_code, reply.headers["hx-redirect"]) == (204 if htmx else 200, "/admin/")
     assert person.get("/").status_code == 302
     reply = person.post("/queues/mail/resume")
     assert (reply.status_code, reply.json()["error"]) == (403, "you are logged out: load the page again")

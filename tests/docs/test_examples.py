@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import lanes
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, name_of
 from tests.in_django.environment import OF_A_PROJECT
@@ -49,16 +48,14 @@ def run_script(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def needs_redis(page: Path) -> bool:
-    """Whether the examples of a page connect to a server. `make quick` starts none, and leaves such a page out."""
+    """Whether the examples of a page connect to a server."""
     return "REDIS_URL" in page.read_text(encoding="utf-8")
 
 
 # Pages
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if lanes.run() != "quick" or not needs_redis(page)], ids=name_of
-)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # an example may write a file
     if needs_redis(page):
@@ -139,11 +136,7 @@ def test_every_page_is_in_the_index(page: Path) -> None:
 # Examples
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [folder for folder in SCRIPTS if lanes.run() != "quick" or not needs_redis(folder / "app.py")],
-    ids=lambda folder: folder.name,
-)
+@pytest.mark.parametrize("folder", SCRIPTS, ids=lambda folder: folder.name)
 def test_an_example_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if needs_redis(folder / "app.py"):
         servers.shared().empty()

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import lanes
 from tests.docs.pages import ROOT
 from tests.supervisor.worker_run import PATIENCE, eventually
 
@@ -43,9 +44,9 @@ class Programs:
         self.started.append((program, path))
         return path
 
-    def serve(self, **environment: str) -> str:
+    def serve(self, loop: str = "auto", **environment: str) -> str:
         """Start the server; returns its address."""
-        log = self.start("uvicorn", "app:app", "--port", "0", **environment)
+        log = self.start("uvicorn", "app:app", "--loop", loop, "--port", "0", **environment)
         return eventually(lambda: RUNNING.findall(log.read_text()), "the server runs")[0]
 
     def stop(self) -> None:
@@ -78,10 +79,11 @@ def events(client: httpx.Client, job: str) -> list[dict[str, object]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
-@pytest.mark.parametrize("where", ["inside", "beside"])
-def test_an_order_is_stored_with_its_job_shipped_and_followed(where: str, tmp_path: Path) -> None:
+@pytest.mark.left_to("full", except_for=lanes.Chosen("inside"))
+@pytest.mark.parametrize(("where", "loop"), [("inside", "uvloop"), ("beside", "asyncio")])
+def test_an_order_is_stored_with_its_job_shipped_and_followed(where: str, loop: str, tmp_path: Path) -> None:
     with programs(tmp_path) as running:
-        address = running.serve(WORKER="1" if where == "inside" else "0")
+        address = running.serve(loop, WORKER="1" if where == "inside" else "0")
         if where == "beside":
             running.start("taskharbor", "worker", "run", "--app", "app:harbor")
         with httpx.Client(base_url=address, timeout=PATIENCE) as client:

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests import lanes
 from tests.docs import pages
 from tests.docs.pages import ROOT, Step
 from tests.docs.terminal import PATIENCE, Terminal
 from tests.in_django import environment
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_the_fastapi_page_works_as_it_is_written",
+        "test_the_fastapi_pages_session_commits_order_and_job_together",
+    ),
+)
 
 # Calls an ASGI application without a server, as one would: its lifespan, then a request, then the end.
 ASK = """

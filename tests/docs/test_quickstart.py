@@ -3,7 +3,8 @@
 from itertools import pairwise
 from pathlib import Path
 
-from tests import lanes
+import pytest
+
 from tests.docs import pages
 from tests.docs.pages import ROOT, Step
 from tests.docs.terminal import Terminal
@@ -55,17 +56,16 @@ def test_every_command_for_another_store_is_known() -> None:
     assert [step.beside for step in OTHER] == [True, False] * len(ADDRESSES)
 
 
-if lanes.run() != "quick":  # which starts no server
-
-    def test_the_quickstart_works_on_postgres_and_redis(tmp_path: Path) -> None:
-        redis.shared().empty()
-        server = postgres.shared()
-        real = {"postgresql": server.address(server.database()), "redis": redis.shared().url}
-        with Terminal(tmp_path) as terminal:
-            for step in STEPS:
-                text = step.text
-                for name, address in ADDRESSES.items():
-                    text = text.replace(address, real[name])
-                if step.file or step in OTHER:
-                    followed(terminal, step._replace(text=text))
-            assert [code for code, _ in terminal.interrupt()] == [0, 0]
+@pytest.mark.left_to("full")
+def test_the_quickstart_works_on_postgres_and_redis(tmp_path: Path) -> None:
+    redis.shared().empty()
+    server = postgres.shared()
+    real = {"postgresql": server.address(server.database()), "redis": redis.shared().url}
+    with Terminal(tmp_path) as terminal:
+        for step in STEPS:
+            text = step.text
+            for name, address in ADDRESSES.items():
+                text = text.replace(address, real[name])
+            if step.file or step in OTHER:
+                followed(terminal, step._replace(text=text))
+        assert [code for code, _ in terminal.interrupt()] == [0, 0]

@@ -1,9 +1,14 @@
 """A TaskHarbor with one more migration of PostgreSQL than ours, and functions that differ, in this process."""
 
+from typing import TYPE_CHECKING
+
 from taskharbor.drivers.postgres import schema, statement
 
+if TYPE_CHECKING:
+    import pytest
+
 MORE = """
-create table more (id text);
+create table more (id text primary key);
 alter table jobs add column extra text not null default 'old';
 alter table history add column extra text not null default 'old';
 create or replace view records as select * from jobs union all select * from history;
@@ -31,3 +36,10 @@ def become_newer(*, alone: bool = False) -> None:
         return [*files.items()]
 
     schema.sources = sources
+
+
+def be_newer(monkeypatch: "pytest.MonkeyPatch", *, alone: bool = False) -> None:
+    """The same until the test ends."""
+    monkeypatch.setattr(schema, "sources", schema.sources)
+    monkeypatch.setattr(statement, "VERSION", statement.VERSION)
+    become_newer(alone=alone)

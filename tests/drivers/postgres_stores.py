@@ -2,6 +2,7 @@
 
 import functools
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import psycopg
 
@@ -19,10 +20,14 @@ def store() -> str:
 
 
 def deadlocks(address: str) -> int:
-    """How many deadlocks the server has counted in this database; connections report theirs when they end."""
+    """How many deadlocks the server has counted in this database; connections report theirs when they end. The output
+    of a test that fails shows who waited for whom."""
     with psycopg.connect(address, autocommit=True) as connection:
         row = connection.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchone()
     assert row is not None
+    if row[0]:
+        log = Path(postgres.shared().folder, "log").read_text(encoding="utf-8", errors="replace")
+        print(*(part[:2000] for part in log.split("deadlock detected")[1:]), sep="\n")
     return int(row[0])
 
 

@@ -333,6 +333,12 @@ MUTANTS = (
         "a new priority forgets the time", "amend", "run_at = finite(job.due_ms) or false", "run_at = false", ("amend",)
     ),
     # Reading
+    Mutant("priorities do not wait", "heads", "  oldest_by_priority(q, earliest)\n", "", ("heads",)),
+    Mutant("groups do not wait", "heads", "if left >= 0 and groups > 0 then", "if false then", ("heads",)),
+    Mutant("what is due does not wait", "heads", "earliest(first and first.at)", "", ("heads",)),
+    Mutant("an ended lease keeps its place", "heads", "if one.held then freed", "if false then freed", ("heads",)),
+    Mutant("the other turn", "heads", "~= '1' and 1 or 0", "~= '1' and 0 or 1", ("heads",)),
+    Mutant("too early is next", "heads", "if over and over > now then return nil, true end", "", ("heads",)),
     Mutant("leases never end", "upcoming", "{'delayed', 'active'}", "{'delayed'}", ("upcoming",)),
     Mutant("nothing falls due", "upcoming", "{'delayed', 'active'}", "{'active'}", ("upcoming",)),
     Mutant("what is due comes again", "upcoming", "local after, first = '(' ..", "local after, first =", ("upcoming",)),

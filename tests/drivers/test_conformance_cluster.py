@@ -22,12 +22,10 @@ def client() -> Any:
     return made
 
 
-@pytest.mark.lane("conformance-cluster")
-@pytest.mark.rotates(6, except_for=versions.sensitive)
-class TestCluster(DriverCases):
+class ClusterCases(DriverCases):
+    """For each way to run them a class of its own."""
+
     features = RedisDriver.features
-    damage_samples = lanes.figure(test=8, chaos=1_000)
-    damage_seed = lanes.part()  # others with each commit
 
     def make_driver(self):
         servers.shared_cluster().empty()
@@ -38,3 +36,18 @@ class TestCluster(DriverCases):
 
     def damage_field(self, driver, id, field, kind):
         return damage_field(client(), id, field, kind)
+
+
+ACROSS = ("flows", "flow_status", "spawn", "fence", "settle", "lost", "schedules", "schedule_jobs", "idempotency")
+
+
+def between_slots(name: str) -> bool:
+    """Whether this test runs on a Cluster in `make test`: what one call does in several hash slots, and `brief`."""
+    return versions.brief(name) or name.startswith(tuple(f"test_{theme}_" for theme in ACROSS))
+
+
+@pytest.mark.lane("conformance-cluster")
+@pytest.mark.left_to("full", except_for=between_slots)
+class TestCluster(ClusterCases):
+    damage_samples = lanes.figure(test=8, full=40, chaos=1_000)
+    damage_seed = lanes.seed()

@@ -82,8 +82,7 @@ def quick() -> str:
 
 
 @pytest.mark.lane("hostile-postgres")
-@pytest.mark.rotates(8)
-@pytest.mark.left_to("chaos", except_for=versions.sensitive)
+@pytest.mark.left_to("full", except_for=versions.every_call)
 class TestHostile(DriverCases):
     features = PostgresDriver.features
 
@@ -108,13 +107,12 @@ def strict() -> str:
 
 
 def about_others(case: str) -> bool:
-    """The cases in which a call has to see what others have stored since it began."""
-    return case.removeprefix("test_").startswith(("races_", "concurrency_", "flow_status_", "spawn_handover"))
+    """Cases in which a call has to see what others have stored since it began."""
+    return case.removeprefix("test_").startswith(("concurrency_", "spawn_handover"))
 
 
 @pytest.mark.lane("hostile-postgres")
-@pytest.mark.rotates(4)
-@pytest.mark.left_to("chaos", except_for=about_others)
+@pytest.mark.left_to("full", except_for=about_others)
 class TestStrictSessions(DriverCases):
     """The sessions are not ours to change, as behind pgbouncer: calls say their isolation themselves."""
 

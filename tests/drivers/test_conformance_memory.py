@@ -9,10 +9,10 @@ from tests import lanes
 from tests.drivers.memory_damage import damage, damage_field
 
 
-@pytest.mark.lane("conformance-memory")
-class TestMemory(DriverCases):
+class MemoryCases(DriverCases):
+    """For each way to run them a class of its own."""
+
     features = ALL_FEATURES
-    damage_samples = lanes.figure(test=40, chaos=1_000)
 
     def make_driver(self):
         return MemoryDriver("memory://")
@@ -22,3 +22,8 @@ class TestMemory(DriverCases):
 
     def damage_field(self, driver, id, field, kind):
         return damage_field(driver, id, field, kind)
+
+
+@pytest.mark.lane("conformance-memory")
+class TestMemory(MemoryCases):
+    damage_samples = lanes.figure(test=40, full=200, chaos=1_000)

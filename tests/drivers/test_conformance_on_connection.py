@@ -18,11 +18,11 @@ from tests.drivers.sqlite_files import fast_folder
 from tests.servers import postgres
 
 _number = itertools.count()
-LIFE = re.compile("test_(enqueue|reserve|settle|lease|idempotency|flows)_")
+LIFE = re.compile("test_(enqueue|settle|flows)_")
 
 
 def in_a_life(name: str) -> bool:
-    """Whether a test is about what most jobs go through: these take turns in `make test`."""
+    """Whether a test is about what most jobs go through: these run in `make test` too."""
     return LIFE.match(name) is not None
 
 
@@ -34,7 +34,8 @@ def left_out() -> list[str]:
     """
     cases = [(case.theme, case.name) for case in all_cases()]
     themes = ("wait", "damaged", "damaged_fields")
-    found = [(theme, name) for theme, name in cases if theme in themes or re.search("wakes|woken|in_threads", name)]
+    other = re.compile("wakes|woken|in_threads|damaged_record")
+    found = [(theme, name) for theme, name in cases if theme in themes or other.search(name)]
     return [f"test_{theme}_{name}" for theme, name in (*found, ("argument_bounds", ASKED_BESIDE_OTHERS))]
 
 
@@ -42,8 +43,7 @@ ASKED_BESIDE_OTHERS = "queues_that_cannot_exist_beside_others"  # ends with a wa
 
 
 @pytest.mark.lane("conformance-sqlite")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("chaos", except_for=in_a_life)
+@pytest.mark.left_to("full", except_for=in_a_life)
 class TestSqliteOnConnection(DriverCases):
     features = SqliteDriver.features
 
@@ -69,8 +69,7 @@ def store() -> str:
 
 
 @pytest.mark.lane("conformance-postgres")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("chaos", except_for=in_a_life)
+@pytest.mark.left_to("full", except_for=in_a_life)
 class TestPostgresOnConnection(DriverCases):
     features = PostgresDriver.features
 

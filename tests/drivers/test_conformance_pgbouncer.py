@@ -21,8 +21,7 @@ def store() -> str:
 
 
 @pytest.mark.lane("pgbouncer")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("matrix", except_for=versions.sensitive)
+@pytest.mark.left_to("matrix", except_for=versions.brief)
 class TestPgbouncer(DriverCases):
     features = PostgresDriver.features
 
@@ -42,7 +41,7 @@ class TestPgbouncer(DriverCases):
 class TestPgbouncerMachine(DriverMachine):
     """The state machine too: each step may be another session of the server's."""
 
-    machine_runs = lanes.figure(test=3, chaos=100)
+    machine_runs = lanes.figure(test=3, full=40)
     machine_shrinks = lanes.shrinks()
 
     def make_driver(self):

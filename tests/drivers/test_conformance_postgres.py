@@ -56,11 +56,10 @@ def damage_field(address: str, id: str, field: str, kind: str) -> bool:
     return True
 
 
-@pytest.mark.lane("conformance-postgres")
-class TestPostgres(DriverCases):
+class PostgresCases(DriverCases):
+    """For each way to run them a class of its own."""
+
     features = PostgresDriver.features
-    damage_samples = lanes.figure(test=10, chaos=1_000)
-    damage_seed = lanes.part()  # others with each commit
 
     def make_driver(self):
         postgres.empty(postgres.shared().address(store()))
@@ -71,3 +70,9 @@ class TestPostgres(DriverCases):
 
     def damage_field(self, driver, id, field, kind):
         return damage_field(postgres.shared().address(store()), id, field, kind)
+
+
+@pytest.mark.lane("conformance-postgres")
+class TestPostgres(PostgresCases):
+    damage_samples = lanes.figure(test=10, full=200, chaos=1_000)
+    damage_seed = lanes.seed()

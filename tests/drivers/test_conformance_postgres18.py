@@ -33,8 +33,7 @@ def store() -> str:
 
 
 @pytest.mark.lane("conformance-postgres18")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("matrix", except_for=versions.sensitive)
+@pytest.mark.left_to("matrix", except_for=versions.brief)
 class TestPostgres18(DriverCases):
     features = PostgresDriver.features
 

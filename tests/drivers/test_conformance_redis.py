@@ -33,13 +33,12 @@ class RedisCases(DriverCases):
 @pytest.mark.lane("conformance-redis")
 class TestRedis(RedisCases):
     kind = "redis7"
-    damage_samples = lanes.figure(test=12, chaos=1_000)
-    damage_seed = lanes.part()  # others with each commit
+    damage_samples = lanes.figure(test=12, full=200, chaos=1_000)
+    damage_seed = lanes.seed()
 
 
 @pytest.mark.lane("conformance-redis")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("matrix", except_for=versions.sensitive)
+@pytest.mark.left_to("matrix", except_for=versions.every_call)
 class TestUnindexed(RedisCases):
     """Without the index of OmniQ 4.0."""
 

@@ -8,8 +8,7 @@ from tests.servers import redis as servers
 
 
 @pytest.mark.lane("conformance-redis62")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("matrix", except_for=versions.sensitive)
+@pytest.mark.left_to("matrix", except_for=versions.every_call)
 class TestRedis62(RedisCases):
     kind = "redis6"
 

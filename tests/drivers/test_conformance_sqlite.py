@@ -12,10 +12,10 @@ from tests.drivers.sqlite_files import damage, damage_field, fast_folder
 _number = itertools.count()
 
 
-@pytest.mark.lane("conformance-sqlite")
-class TestSqlite(DriverCases):
+class SqliteCases(DriverCases):
+    """For each way to run them a class of its own."""
+
     features = SqliteDriver.features
-    damage_samples = lanes.figure(test=40, chaos=1_000)
 
     @pytest.fixture(autouse=True)
     def _folder(self, fast_sqlite_folder):
@@ -32,3 +32,8 @@ class TestSqlite(DriverCases):
 
 
 fast_sqlite_folder = fast_folder
+
+
+@pytest.mark.lane("conformance-sqlite")
+class TestSqlite(SqliteCases):
+    damage_samples = lanes.figure(test=40, full=200, chaos=1_000)

@@ -7,7 +7,6 @@ from tests.drivers.test_conformance_redis import RedisCases
 
 
 @pytest.mark.lane("conformance-valkey")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("matrix", except_for=versions.sensitive)
+@pytest.mark.left_to("matrix", except_for=versions.every_call)
 class TestValkey(RedisCases):
     kind = "valkey"

@@ -33,19 +33,21 @@ class RedisMachine(DriverMachine):
 @pytest.mark.lane("machine-redis")
 class TestRedis(RedisMachine):
     kind = "redis7"
-    machine_runs = lanes.figure(test=12, chaos=1000)
+    machine_runs = lanes.figure(test=8, full=300)
 
 
 @pytest.mark.lane("machine-redis")
+@pytest.mark.left_to("full")
 class TestRedis62(RedisMachine):
     kind = "redis6"
-    machine_runs = lanes.figure(test=4, chaos=500)
+    machine_runs = lanes.figure(test=4, full=120)
 
 
 @pytest.mark.lane("machine-redis")
+@pytest.mark.left_to("full")
 class TestValkey(RedisMachine):
     kind = "valkey"
-    machine_runs = lanes.figure(test=4, chaos=500)
+    machine_runs = lanes.figure(test=4, full=120)
 
 
 class SeveralClients(RedisDriver):
@@ -74,7 +76,7 @@ class SeveralClients(RedisDriver):
 
 @pytest.mark.lane("machine-cluster")
 class TestCluster(DriverMachine):
-    machine_runs = lanes.figure(test=6, chaos=500)
+    machine_runs = lanes.figure(test=6, full=120)
     machine_shrinks = lanes.shrinks()
 
     def make_driver(self):

@@ -47,7 +47,7 @@ def in_threads(function):
 
 
 @pytest.mark.lane("threads-memory")
-@pytest.mark.parametrize("number", range(lanes.figure(2, 40)))
+@pytest.mark.parametrize("number", range(lanes.figure(2, 15)))
 def test_eight_threads(hectic, number):
     name = f"memory://threads-{lanes.seed()}-{number}"
     total = lanes.figure(400, 2_000)

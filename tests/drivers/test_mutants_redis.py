@@ -11,6 +11,7 @@ import redis
 from taskharbor.conformance import run
 from taskharbor.drivers import DriverError
 from taskharbor.drivers.redis import RedisDriver, scripts
+from tests import lanes
 from tests.drivers import test_redis_audit, test_redis_ids, test_redis_listing, test_redis_seen, test_redis_sweep
 from tests.drivers.redis_mutants import MUTANTS
 from tests.drivers.redis_stores import damage, emptied, live
@@ -54,14 +55,31 @@ def make_mistake(monkeypatch, name: str, file: str, old: str, new: str) -> None:
     forget_scripts()
 
 
-@pytest.mark.rotates(12)
+# What `make test` makes sure of: the fence, and the promises that lose or double a job when they break.
+EACH_TIME = (
+    "token check dropped",
+    "token check dropped in the fence",
+    "settled after expiry",
+    "settle applied twice",
+    "known ids stored again",
+    "group limit ignored",
+    "dependents released before the last ack",
+    "the outcome without its spawn",
+    "prune takes what is needed",
+    "lost leases not counted",
+    "any job is as it was seen",
+    "a schedule changes from any revision",
+)
+
+
+@pytest.mark.left_to("full", except_for=lanes.Chosen(*EACH_TIME))
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_cases_notice(mutant, monkeypatch):
     make_mistake(monkeypatch, mutant.name, mutant.file, mutant.old, mutant.new)
     assert judge(mutant.themes).failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(12)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("fence"))
 @pytest.mark.parametrize("theme", sorted({theme for mutant in MUTANTS for theme in mutant.themes}))
 def test_without_a_mistake_they_pass(theme):
     """That all cases pass is what conformance-redis says: here it is that they do in this place."""

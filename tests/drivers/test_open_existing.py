@@ -67,7 +67,7 @@ def an_application(path: Path, journal: str) -> None:
 def an_older_store(path: Path) -> None:
     an_application(path, "wal")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE taskharbor_meta (schema INTEGER, oldest INTEGER)")
+        connection.execute("CREATE TABLE taskharbor_meta (version INTEGER, oldest INTEGER)")
         connection.execute("INSERT INTO taskharbor_meta VALUES (1, 1)")
         connection.commit()
 

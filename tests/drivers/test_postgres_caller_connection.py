@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from taskharbor import Harbor
 from taskharbor.drivers import BackendUnavailable, DriverError, JobRecord, StoreMissing, WrongConnection
 from taskharbor.drivers.postgres import PostgresDriver, caller_connection
+from tests import lanes
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("postgres")
@@ -258,7 +259,7 @@ REFUSED: dict[str, tuple[type[Exception], str]] = {
 }
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("no schema", "another database"))
 @every_way
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_refused_job_leaves_the_transaction_usable(store, ready, way, why):

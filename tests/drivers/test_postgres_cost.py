@@ -18,7 +18,7 @@ from tests.drivers.test_postgres_plans import explained, reserve
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("cost-postgres")
-LARGE = lanes.figure(test=10_000, chaos=100_000)
+LARGE = lanes.figure(test=10_000, full=100_000)
 TICKS = 1_000_000_000_000_000
 FINISHED = """
 insert into taskharbor.history (id, queue, type, payload, attempts, max_attempts, deliveries, lost, created_at, state,
@@ -63,9 +63,9 @@ def number(connection, condition: str) -> int:
     return int(found[0])
 
 
-PRUNE = f"select taskharbor.prune_v4({TICKS}, 0, 500)"
+PRUNE = f"select taskharbor.prune_v1({TICKS}, 0, 500)"
 BEFORE_HAND = (
-    "select taskharbor.prune_v4(0, 0, 500)"  # so that the session has its plans, and they were made on what is there
+    "select taskharbor.prune_v1(0, 0, 500)"  # so that the session has its plans, and they were made on what is there
 )
 
 
@@ -133,14 +133,14 @@ def test_a_prune_that_starts_in_the_middle_wraps_around(began, more):
     """What has come since before the place at which the last one ended is not left for another call."""
     with psycopg.connect(made(), autocommit=True) as connection:
         fill(connection, "x", 5, 10, began)
-        assert connection.execute(f"select taskharbor.prune_v4({TICKS}, 0, 3)").fetchall() == [(3,)]
+        assert connection.execute(f"select taskharbor.prune_v1({TICKS}, 0, 3)").fetchall() == [(3,)]
         fill(connection, "a", 5, 2, more)
         fill(connection, "z", 5, 2, "'z'")
-        assert connection.execute(f"select taskharbor.prune_v4({TICKS}, 0, 500)").fetchall() == [(11,)]
-        assert connection.execute(f"select taskharbor.prune_v4({TICKS}, 0, 500)").fetchall() == [(0,)]
+        assert connection.execute(f"select taskharbor.prune_v1({TICKS}, 0, 500)").fetchall() == [(11,)]
+        assert connection.execute(f"select taskharbor.prune_v1({TICKS}, 0, 500)").fetchall() == [(0,)]
 
 
-ROUNDS = lanes.figure(test=60, chaos=3000)
+ROUNDS = lanes.figure(test=60, full=1000)
 NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 LEASE = timedelta(seconds=60)
 

@@ -58,7 +58,7 @@ def test_a_damaged_column_fails_no_call(place):
 
     async def live():
         async with opened(address) as (driver,):
-            for number, (column, kind) in enumerate(lanes.share(PAIRS, 4)):
+            for number, (column, kind) in enumerate(lanes.few(PAIRS, PAIRS[::4])):
                 try:
                     await beside(driver, place, f"{number}", column, COLUMNS[column][kind])
                 except Exception as error:

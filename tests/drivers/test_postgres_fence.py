@@ -16,7 +16,7 @@ from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("postgres")
 LEASE = timedelta(seconds=60)
-CRASHES = lanes.figure(test=2, chaos=20)
+CRASHES = lanes.figure(test=2, full=8)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from taskharbor.drivers import Ack, JobRecord, TransactionFailed
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.drivers.postgres.handler_connection import would_end
 from taskharbor.policy.retry import Fixed
+from tests import lanes
 from tests.servers import postgres
 from tests.worker.workbench import Bench, job, run
 
@@ -160,7 +161,7 @@ HARMLESS = (
 )  # fmt: skip
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("commit()", "a block"))
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("how", ["commit()", "rollback()", "close()", "a block", *ENDS])
 def test_no_statement_of_a_handler_ends_the_transaction(address, colour, how):

@@ -43,7 +43,7 @@ from tests.drivers.postgres_stores import deadlocks, opened, store
 
 pytestmark = pytest.mark.lane("locks-postgres")
 LEASE = timedelta(hours=1)
-CALLS = lanes.figure(test=25, chaos=1500)  # of each client
+CALLS = lanes.figure(test=25, full=100)  # of each client
 KEPT = 12
 QUEUES = ("q0", "q1")
 
@@ -300,7 +300,7 @@ def test_outcomes_that_spawn_what_depends_on_each_other(how):
     async def scenario():
         async with opened(address, 2) as drivers:
             now = await drivers[0].server_time()
-            for turn in range(lanes.figure(test=20, chaos=400)):
+            for turn in range(lanes.figure(test=20, full=100)):
                 await drivers[0].enqueue([JobRecord(id=f"{turn}{name}", type="t", group=name) for name in "ab"], now)
                 one, two = await drivers[0].reserve(["default"], now, LEASE, 2)
                 ends = (end(drivers[0], one, two, now), end(drivers[1], two, one, now))
@@ -322,7 +322,7 @@ def test_changes_of_schedules_in_random_orders(names):
         chances = [random.Random(f"{seed} {number}") for number in range(clients)]
         async with opened(address, clients) as drivers:
             now = await drivers[0].server_time()
-            for turn in range(lanes.figure(test=40, chaos=2000)):
+            for turn in range(lanes.figure(test=40, full=500)):
                 at = now + timedelta(milliseconds=turn)
                 calls = []
                 for number, driver in enumerate(drivers):

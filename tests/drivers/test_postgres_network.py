@@ -349,8 +349,8 @@ def test_each_verb_is_one_round_trip(monkeypatch):
         await driver.due_schedules(["default", "other"], now)
         await driver.schedules(names=["one"])
         told = [found.group(1) for found in map(re.compile(r"taskharbor\"\.(\w+)\(").search, spoken) if found]
-        of_schedules = ["change_schedules_v4", "due_schedules_v4", "list_schedules_v4"]
-        assert told == ["enqueue_one_v4", "enqueue_v4", "reserve_queue_v4", "extend_v4", "ack_v4", *of_schedules]
+        of_schedules = ["change_schedules_v1", "due_schedules_v1", "list_schedules_v1"]
+        assert told == ["enqueue_one_v1", "enqueue_v1", "reserve_queue_v1", "extend_v1", "ack_v1", *of_schedules]
         assert len(spoken) == 8, spoken
 
     lived(scenario)

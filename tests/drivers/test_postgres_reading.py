@@ -18,8 +18,11 @@ from tests.drivers.postgres_stores import emptied, opened
 from tests.drivers.test_postgres_cost import made, pages_of
 from tests.drivers.test_postgres_plans import TICKS
 
-pytestmark = [pytest.mark.lane("cost-postgres"), pytest.mark.rotates(2)]
-NUMBER = lanes.figure(test=40_000, chaos=1_000_000)
+pytestmark = [
+    pytest.mark.lane("cost-postgres"),
+    pytest.mark.left_to("full", except_for=lanes.Chosen("stale statistics")),
+]
+NUMBER = lanes.figure(test=40_000, full=200_000)
 FEW = 30
 MOST = 10_000  # records that a listing looks at
 DEAR = ("random_page_cost = 1000", "cpu_index_tuple_cost = 10", "effective_cache_size = 1")
@@ -64,7 +67,7 @@ def pages(store, call: str) -> int:
 
 
 def listing(newest: bool = False, limit: int = 100, **wanted) -> str:
-    return f"select * from taskharbor.list_ids_v4('{json.dumps(wanted)}', {newest}, {limit}, {MOST}, {TICKS})"
+    return f"select * from taskharbor.list_ids_v1('{json.dumps(wanted)}', {newest}, {limit}, {MOST}, {TICKS})"
 
 
 @pytest.mark.parametrize("newest", [False, True], ids=["up", "down"])
@@ -94,8 +97,9 @@ def test_a_page_of_what_there_is_much_of_reads_little_more_than_the_page(store, 
 def test_a_page_of_many_that_have_ended_otherwise(store, state):
     """They are read in the order of ids, and not sorted."""
     with store.transaction(force_rollback=True):
-        fill(store, "history", "n", 6 if state == "dlq" else 7, lanes.figure(test=20_000, chaos=100_000), finished="n")
+        fill(store, "history", "n", 6 if state == "dlq" else 7, lanes.figure(test=20_000, full=100_000), finished="n")
         assert pages(store, listing(state=state)) < 200
+    store.execute("vacuum taskharbor.history")  # the tests after this one must not step over dead rows
 
 
 @pytest.mark.parametrize("state", [None, "done", "ready", "blocked"])
@@ -109,7 +113,7 @@ def test_a_listing_that_finds_nothing_stops(store, state):
 
 
 def test_counts_up_to_a_cap(store):
-    call = f"select queue, state, n from taskharbor.count_jobs_v4({TICKS}, 50)"
+    call = f"select queue, state, n from taskharbor.count_jobs_v1({TICKS}, 50)"
     rows = store.execute(f"{call} order by 1, 2".encode()).fetchall()
     some = FEW // 3
     each = {
@@ -123,12 +127,12 @@ def test_counts_up_to_a_cap(store):
     }
     assert rows == [(f"q{n}", state, number) for n in range(3) for state, number in each.items()]
     assert pages(store, call) < 1000
-    assert pages(store, "select * from taskharbor.queue_names_v4()") < 300
+    assert pages(store, "select * from taskharbor.queue_names_v1()") < 300
 
 
 def test_upcoming_of_a_thousand_queues(store):
     queues = json.dumps([f"q{n}" for n in range(1000)])
-    call = f"select taskharbor.upcoming_v4('{queues}', {TICKS})"
+    call = f"select taskharbor.upcoming_v1('{queues}', {TICKS})"
     assert store.execute(call.encode()).fetchall() == [(TICKS + 1001,)]
     assert pages_of(store, call) < 30_000, "three lookups in an index for each, and a few for those that hold something"
 
@@ -156,7 +160,7 @@ def test_upcoming_for_a_clock_that_is_behind():
                 await driver.pause(queue)
                 with psycopg.connect(address) as connection:
                     connection.execute("set search_path = taskharbor")
-                    connection.execute("select promote_v4(array[%s], %s, -1)", (queue, to_us(later[10])))
+                    connection.execute("select promote_v1(array[%s], %s, -1)", (queue, to_us(later[10])))
             assert await driver.upcoming(["a"], now) == later[4]
             assert await driver.upcoming(["a"], later[5]) == later[6]
             assert await driver.upcoming(["b"], now) == later[3]
@@ -168,7 +172,7 @@ def test_upcoming_for_a_clock_that_is_behind():
 
 def test_flows_whatever_their_size(store):
     """A flow of ten thousand jobs costs what one of three costs."""
-    call = "select * from taskharbor.list_flows_v4({}, false, null, null, null, 10, 1000)"
+    call = "select * from taskharbor.list_flows_v1({}, false, null, null, null, 10, 1000)"
     with store.transaction(force_rollback=True):
         before = pages(store, call.format("null"))
         fill(store, "history", "f", 5, 10_000, finished="n", flow="'large'")
@@ -180,7 +184,7 @@ def test_flows_whatever_their_size(store):
         assert pages(store, call.format("null")) < before + 150
 
 
-ENTRIES = lanes.figure(test=20_000, chaos=100_000)
+ENTRIES = lanes.figure(test=20_000, full=100_000)
 AUDITED = """
 insert into taskharbor.audit (id, at, done_by, data)
 select 'entry' || n, {newest} - n / 3, 'someone', convert_to(repeat('x', 300), 'UTF8')
@@ -190,8 +194,8 @@ from generate_series(1, {number}) as n
 
 def test_the_audit_beside_many_entries(store):
     """A page reads little more than the page; one that finds nothing stops; forgetting takes a thousand at a time."""
-    call = "select * from taskharbor.list_audit_v4(0, {}, '', {}, 10, {})"
-    forget = f"select taskharbor.put_audit_v4('[]', {TICKS})"
+    call = "select * from taskharbor.list_audit_v1(0, {}, '', {}, 10, {})"
+    forget = f"select taskharbor.put_audit_v1('[]', {TICKS})"
     with store.transaction(force_rollback=True):
         store.execute(AUDITED.format(newest=TICKS - 1, number=ENTRIES).encode())
         for start in (TICKS, TICKS - ENTRIES // 6):
@@ -203,7 +207,7 @@ def test_the_audit_beside_many_entries(store):
         assert [row[3] for row in store.execute(nobody.encode()).fetchall()] == [None]
         assert pages(store, nobody) < 3 * MOST
         entry = json.dumps([{"id": "entry5", "at": TICKS, "done_by": "anna", "data": ""}])
-        assert pages(store, f"select taskharbor.put_audit_v4('{entry}', 0)") < 100
+        assert pages(store, f"select taskharbor.put_audit_v1('{entry}', 0)") < 100
         assert pages_of(store, forget) < 8 * 1000
         left = store.execute('select count(*), min(id collate "C") from taskharbor.audit where at < %s', (TICKS,))
         assert left.fetchone()[0] == ENTRIES - 1 - 1000
@@ -212,9 +216,9 @@ def test_the_audit_beside_many_entries(store):
 def test_a_condition_costs_no_page(store):
     """What was seen is compared with the row that the call has locked."""
     calls = {
-        "cancel": "cancel_v4('[\"m1000000005\"]', 1, 'no', {})",
-        "requeue": "requeue_v4('[\"m2000000005\"]', 1, null, false, {})",
-        "delete": "delete_jobs_v4('[\"m2000000006\"]', {})",
+        "cancel": "cancel_v1('[\"m1000000005\"]', 1, 'no', {})",
+        "requeue": "requeue_v1('[\"m2000000005\"]', 1, null, false, {})",
+        "delete": "delete_jobs_v1('[\"m2000000006\"]', {})",
     }
     seen = {"cancel": "0 0 -", "requeue": "0 0 5", "delete": "0 0 6"}
     for verb, call in calls.items():
@@ -232,7 +236,7 @@ def test_a_condition_costs_no_page(store):
 
 def test_prune_beside_many_jobs_that_are_kept(store):
     """They are in an index of their own, by the moment at which they may go."""
-    prune = f"select taskharbor.prune_v4({TICKS}, 1000, 500)"
+    prune = f"select taskharbor.prune_v1({TICKS}, 1000, 500)"
     with store.transaction(force_rollback=True):
         few = pages_of(store, prune)
     with store.transaction(force_rollback=True):
@@ -245,7 +249,7 @@ def test_prune_beside_many_jobs_that_are_kept(store):
 
 def test_prune_of_what_was_kept_long_enough(store):
     """Those held back are behind it in the next call, and do not stop those that come after them."""
-    prune = f"select taskharbor.prune_v4(0, {TICKS}, 1000)"
+    prune = f"select taskharbor.prune_v1(0, {TICKS}, 1000)"
     with store.transaction(force_rollback=True):
         fill(store, "history", "a", 5, 3000, finished="n", keep_for="5", flow="'flow1'")
         fill(store, "history", "b", 7, 3000, finished="n + 5000", keep_for="5")

@@ -39,7 +39,7 @@ def test_a_reply_that_was_lost():
 
         async def losing(connection, sql, parameters=()):
             rows = await real(connection, sql, parameters)
-            if ".reserve_queue_v4(" in sql and not lost:
+            if ".reserve_queue_v1(" in sql and not lost:
                 lost.append(rows)
                 await connection.close()
                 from psycopg import OperationalError
@@ -75,7 +75,7 @@ def test_a_call_that_cannot_be_repeated_is_sent_once(own):
 
         async def losing(connection, sql, parameters=()):
             rows = await real(connection, sql, parameters)
-            if ".requeue_v4(" in sql:
+            if ".requeue_v1(" in sql:
                 sent.append(rows)
                 await connection.close()
                 raise OperationalError("the connection is lost")

@@ -90,7 +90,7 @@ def race(clients: int, slots: int, killer=None) -> int:
         async with opened(address, clients) as drivers:
             await drivers[0].change_schedules([added(name) for name in NAMES], NOW)
             beside = None if killer is None else asyncio.create_task(killer(address))
-            async with asyncio.timeout(lanes.figure(test=120, chaos=1800)):
+            async with asyncio.timeout(lanes.figure(test=120, full=1800)):
                 await asyncio.gather(*(fleet.work(driver) for driver in drivers))
             if beside is not None:
                 beside.cancel()
@@ -107,8 +107,8 @@ def race(clients: int, slots: int, killer=None) -> int:
 
 
 def test_many_clients_for_the_same_slots():
-    slots = lanes.figure(test=20, chaos=1000)
-    assert race(lanes.figure(test=8, chaos=64), slots) == slots * len(NAMES)
+    slots = lanes.figure(test=20, full=200)
+    assert race(lanes.figure(test=8, full=64), slots) == slots * len(NAMES)
 
 
 def test_server_processes_that_are_killed_meanwhile():
@@ -127,7 +127,7 @@ def test_server_processes_that_are_killed_meanwhile():
                     kills += 1
                 await asyncio.sleep(0)
 
-    assert race(lanes.figure(test=4, chaos=16), lanes.figure(test=15, chaos=500), kill) > 0
+    assert race(lanes.figure(test=4, full=16), lanes.figure(test=15, full=150), kill) > 0
     assert kills > 0
 
 

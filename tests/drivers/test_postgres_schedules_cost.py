@@ -16,7 +16,7 @@ from tests.drivers.test_postgres_plans import explained
 from tests.drivers.test_postgres_reading import DEAR
 
 pytestmark = pytest.mark.lane("cost-postgres")
-NUMBER = lanes.figure(test=10_000, chaos=100_000)
+NUMBER = lanes.figure(test=10_000, full=100_000)
 CHANGES = 10_000
 FILL = """
 insert into taskharbor.schedules (name, queue, revision, next_at, body)
@@ -33,18 +33,18 @@ def fill(connection, queue: str, next_at: str, number: int = NUMBER) -> None:
 
 def due(*queues: str, limit: int = 11, after: tuple[int, str] = (0, "")) -> str:
     at, name = after
-    return f"select * from taskharbor.due_schedules_v4('{json.dumps(queues)}', {TICKS}, {at}, '{name}', {limit})"
+    return f"select * from taskharbor.due_schedules_v1('{json.dumps(queues)}', {TICKS}, {at}, '{name}', {limit})"
 
 
 def listed(names: str = "null", queue: str = "null", after: str = "", limit: int = 11) -> str:
-    return f"select * from taskharbor.list_schedules_v4({names}, {queue}, '{after}', {limit})"
+    return f"select * from taskharbor.list_schedules_v1({names}, {queue}, '{after}', {limit})"
 
 
 def change(name: str, expect: str, revision: str, *jobs: str, queue: str = "q", next_at: int = TICKS + 5) -> str:
     given = {"o": 0, "name": name, "expect": expect, "revision": revision, "queue": queue, "next_at": next_at}
     stored = [{"o": n, "id": id, "queue": queue, "type": "t", "payload": ""} for n, id in enumerate(jobs)]
     sent = f"'{json.dumps([stored])}'" if jobs else "null"
-    return f"select taskharbor.change_schedules_v4('{json.dumps([given])}', {sent}, {TICKS})"
+    return f"select taskharbor.change_schedules_v1('{json.dumps([given])}', {sent}, {TICKS})"
 
 
 CALLS = {
@@ -173,7 +173,7 @@ def test_dead_rows_are_not_read_again_and_again(of):
                  "next_at": turn * 1000 + n}
                 for n in range(number)
             ]  # fmt: skip
-            call = f"select taskharbor.change_schedules_v4('{json.dumps(given)}', null, {TICKS})"
+            call = f"select taskharbor.change_schedules_v1('{json.dumps(given)}', null, {TICKS})"
             assert connection.execute(call.encode()).fetchone() == ([True] * number,)
         again = change("q000000001", f"{rounds + 1}", "new")
         with connection.transaction(force_rollback=True):

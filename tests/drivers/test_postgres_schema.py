@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from typing import Any
 
 import psycopg
@@ -68,7 +69,7 @@ def test_older_and_newer(address):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("update taskharbor.meta set version = 9, oldest = 8")
     words = (
-        r"is number 9, for programs that know number 8 or later; this version .* knows 4\. .* upgrade TaskHarbor here"
+        r"is number 9, for programs that know number 8 or later; this version .* knows 1\. .* upgrade TaskHarbor here"
     )
     with pytest.raises(DriverError, match=words):
         asyncio.run(opened_and_used(address))
@@ -79,18 +80,55 @@ def test_an_older_one_is_refused_or_upgraded(address, monkeypatch):
     monkeypatch.setattr(statement, "VERSION", statement.VERSION + 1)
     for query in ("", "?migrate=create", "?migrate=manual"):
         with pytest.raises(
-            DriverError, match=r"is number 4, this version of TaskHarbor needs 5\. Run `taskharbor migrate`"
+            DriverError, match=r"is number 1, this version of TaskHarbor needs 2\. Run `taskharbor migrate`"
         ):
             asyncio.run(PostgresDriver(address + query).open())
     asyncio.run(finds(f"{address}?migrate=auto"))
     with psycopg.connect(address) as connection:
-        assert connection.execute("select version from taskharbor.meta order by 1").fetchall() == [
-            (1,),
-            (2,),
-            (3,),
-            (4,),
-            (5,),
-        ]
+        assert connection.execute("select version from taskharbor.meta order by 1").fetchall() == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(("number", "oldest"), [(1, 1), (4, 1), (4, 4)])
+def test_one_of_an_unreleased_version_is_refused(address, number, oldest):
+    """Its numbers mean other tables. It is known by a `meta` without a primary key."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("create schema taskharbor")
+        connection.execute("create table taskharbor.meta (version integer not null, oldest integer not null)")
+        connection.execute("insert into taskharbor.meta values (%s, %s)", (number, oldest))
+    words = (
+        r"'taskharbor' was made by an unreleased version before 0\.2\.0, expected number 1 of a release; .* drop it, or"
+    )
+    for query in ("", "?migrate=auto", "?migrate=manual"):
+        with pytest.raises(DriverError, match=words) as raised:
+            asyncio.run(PostgresDriver(address + query).open())
+        assert not isinstance(raised.value, BackendUnavailable)
+    with pytest.raises(DriverError, match=words):
+        asyncio.run(PostgresDriver(address).migrate())
+
+
+def test_what_the_server_refuses_for_good_is_no_outage(address):
+    """A worker waits for a store that is away, and would wait for ever for this one."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(
+            "create function refuse() returns event_trigger language plpgsql as $$"
+            "begin raise exception 'no tables on Mondays' using errcode = '55000'; end $$"
+        )
+        connection.execute("create event trigger refuse on ddl_command_end execute function refuse()")
+    with pytest.raises(DriverError, match="'taskharbor' cannot be used: no tables on Mondays") as raised:
+        asyncio.run(PostgresDriver(address).open())
+    assert not isinstance(raised.value, BackendUnavailable)
+
+
+@pytest.mark.parametrize("code", ["08006", "40P01", "53300", "55P03", "57P01", "57014", "58030"])
+def test_what_may_be_over_soon_is_an_outage(address, code):
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(
+            "create function refuse() returns event_trigger language plpgsql as $$"
+            f"begin raise exception 'later' using errcode = '{code}'; end $$".encode()
+        )
+        connection.execute("create event trigger refuse on ddl_command_end execute function refuse()")
+    with pytest.raises(BackendUnavailable, match="later"):
+        asyncio.run(PostgresDriver(address).open())
 
 
 def test_manual_creates_nothing(address):
@@ -113,6 +151,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.left_to("full", except_for=lanes.Chosen("read committed"))
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
 def test_many_processes_at_once(address, isolation):
     """One of them is killed at once, somewhere in the middle; the others find one whole schema."""
@@ -121,7 +160,7 @@ def test_many_processes_at_once(address, isolation):
         connection.execute(setting.encode())
     children = [
         subprocess.Popen([sys.executable, "-c", CHILD, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(lanes.figure(test=8, chaos=20))
+        for _ in range(lanes.figure(test=8, full=20))
     ]
     os.kill(children[0].pid, signal.SIGKILL)
     for child in children[1:]:
@@ -129,7 +168,7 @@ def test_many_processes_at_once(address, isolation):
         assert (out, child.returncode) == (b"0\n", 0), err.decode()
     children[0].communicate(timeout=60)
     with psycopg.connect(address) as connection:
-        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (4,)
+        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (1,)
 
 
 def test_killed_in_the_middle_leaves_nothing(address):
@@ -170,10 +209,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {
-    3: "bd55ab02338cc84305193a1fa36163364419a118679f4e13ec389d0f81a0ebe6",
-    4: "19cd851d6f0f174f712c130dca55bc753a648d3b147acb3266c327ffc9cab797",
-}
+DIGESTS: dict[int, str] = {}  # of the numbers that were released: 0.2.0 adds the first
 
 
 def test_the_functions_belong_to_their_version():
@@ -182,9 +218,11 @@ def test_the_functions_belong_to_their_version():
     for folder in ("migrations", "functions"):
         for name, text in schema.sources(folder):
             found.update(f"{name}\n{text}".encode())
-    assert DIGESTS[statement.VERSION] == found.hexdigest(), (
-        "the SQL has changed: raise statement.VERSION, add its digest here (before the first release, renew this one)"
-    )
+    is_released = version("taskharbor") != "0.1.0"  # which was never published
+    if is_released or statement.VERSION in DIGESTS:
+        assert DIGESTS.get(statement.VERSION) == found.hexdigest(), (
+            "the SQL has changed since a release: raise statement.VERSION. For a release: add its digest here"
+        )
 
 
 def test_a_standby_is_refused_until_it_is_promoted():

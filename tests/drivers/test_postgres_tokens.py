@@ -25,7 +25,7 @@ READ = "j.grp is null and j.wake <= p_now"
 async def stands_still_at_the_third(connection: psycopg.AsyncConnection) -> None:
     """A reserve of the worker `slow` waits at the gate when it comes to the third job of the line."""
     await connection.execute(STANDS_STILL)
-    found = await connection.execute("select pg_get_functiondef(cast('taskharbor.reserve_queue_v4' as regproc))")
+    found = await connection.execute("select pg_get_functiondef(cast('taskharbor.reserve_queue_v1' as regproc))")
     ((text,),) = await found.fetchall()
     place = text.index(READ, text.index("with line as materialized"))
     await connection.execute(f"{text[:place]}(p_worker <> 'slow' or public.passes(j.id)) and {text[place:]}".encode())

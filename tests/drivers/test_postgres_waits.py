@@ -136,9 +136,9 @@ def test_requeue_beside_the_end_of_its_dependency(first):
     forgotten at that moment."""
     address = emptied()
     calls = {
-        "prune": "select taskharbor.prune_v4({later}, {later}, 100)",
-        "delete": "select taskharbor.delete_jobs_v4('[\"x\"]', null)",
-        "requeue": "select taskharbor.requeue_v4('[\"y\"]', {later}, null, false, null)",
+        "prune": "select taskharbor.prune_v1({later}, {later}, 100)",
+        "delete": "select taskharbor.delete_jobs_v1('[\"x\"]', null)",
+        "requeue": "select taskharbor.requeue_v1('[\"y\"]', {later}, null, false, null)",
     }
 
     async def scenario():
@@ -217,7 +217,7 @@ async def until(driver, query):
 
 def test_stores_in_one_database_do_not_wait_for_each_other():
     address = emptied()
-    call = "select * from {}.reserve_queues_v4('[\"q\"]', {}, {}, 1, 'w', 'a', null, true)"
+    call = "select * from {}.reserve_queues_v1('[\"q\"]', {}, {}, 1, 'w', 'a', null, true)"
 
     async def scenario():
         async with opened(f"{address}?schema=one") as (one,), opened(f"{address}?schema=two") as (two,):

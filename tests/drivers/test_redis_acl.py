@@ -66,8 +66,7 @@ class Restricted(RedisCases):
 
 
 @pytest.mark.lane("conformance-acl")
-@pytest.mark.rotates(3)
-@pytest.mark.left_to("matrix", except_for=versions.sensitive)
+@pytest.mark.left_to("matrix", except_for=versions.every_call)
 class TestRestricted(Restricted):
     kind = "redis7"
 

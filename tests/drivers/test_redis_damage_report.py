@@ -231,7 +231,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if lanes
 ALL_NAN = [("field", victim, "th_pri", "nan") for victim in range(10)]
 
 
-@settings(max_examples=lanes.figure(test=40, chaos=1000), phases=PHASES)
+@settings(max_examples=lanes.figure(test=40, full=300), phases=PHASES)
 @given(histories)
 @example([*ALL_NAN, ("pass", 400), ("reserve", 9)])
 def test_damage_between_any_two_calls_costs_the_damaged_job_alone(history: list[tuple]) -> None:
@@ -252,7 +252,6 @@ def test_damage_between_any_two_calls_costs_the_damaged_job_alone(history: list[
     asyncio.run(played(story))
 
 
-@pytest.mark.rotates(3)
 @pytest.mark.parametrize("name", [*PLACES, *BOOKS])
 def test_a_key_that_holds_something_else_is_moved_out_of_the_way(name: str) -> None:
     """Of a queue that is empty still: then nothing is lost with it, and every kind of job goes its way."""

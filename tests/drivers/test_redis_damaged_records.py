@@ -69,14 +69,14 @@ def as_fields(one: JobRecord) -> dict:
     return {name: getattr(one, name) for name in one.__struct_fields__}
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("expired"))
 @pytest.mark.parametrize("standing", STANDING)
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbours_of_damaged_records_go_on(kind, standing):
     """One job for each field, in which that field is damaged, among sound ones."""
 
     @settings(
-        max_examples=lanes.figure(test=8, chaos=200),
+        max_examples=lanes.figure(test=8, full=50),
         deadline=None,
         database=None,
         derandomize=True,

@@ -18,8 +18,9 @@ from tests.servers import redis as servers
 pytestmark = pytest.mark.lane("redis")
 
 
+@pytest.mark.left_to("full")
 def test_a_manual_failover_under_load_loses_nothing(tmp_path):
-    number, rounds = lanes.figure(test=600, chaos=10_000), lanes.figure(test=1, chaos=10)
+    number, rounds = lanes.figure(test=600, full=10_000), lanes.figure(test=1, full=4)
     cluster = servers.shared_cluster()
     cluster.empty()
     load = Load(f"{cluster.url}?checks=0", number, tmp_path / "journal", lease=2.0)

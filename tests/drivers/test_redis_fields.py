@@ -1,4 +1,4 @@
-"""The newer fields of a record on Redis: beside programs that do not know them, foreign clients and damage."""
+"""Fields of a record on Redis that OmniQ does not have: beside foreign clients, and damage."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -96,17 +96,6 @@ def test_a_loss_counts_only_for_the_reservation_that_follows_it():
     live(story)
 
 
-def test_a_release_before_a_delivery_of_an_older_program_is_over():
-    async def story(driver, client):
-        await driver.enqueue([job("a")], NOW)
-        await take(driver, worker="w1")
-        assert await driver.release("w1", NOW) == 1
-        client.hset("{q}:job:a", mapping={"attempt": 2, "th_att": 2})  # it reserved the job, and retried it
-        assert (await take(driver, worker="w2")).lost_by is None
-
-    live(story)
-
-
 def test_a_loss_that_was_reported_is_not_reported_again():
     """A foreign client reaps our lease after a release, and leaves no trace: nothing is known of its end."""
 
@@ -119,23 +108,6 @@ def test_a_loss_that_was_reported_is_not_reported_again():
         client.hset("{q}:job:a", mapping={"state": "wait", "lease_token": "", "lock_until_ms": ""})
         client.rpush("{q}:wait", "a")
         assert (await take(driver, worker="w3")).lost_by is None
-
-    live(story)
-
-
-def test_a_reservation_by_an_older_program_leaves_what_is_known_of_the_one_before():
-    """It writes neither `th_began` nor `th_ran`: they are stale until a newer program reserves the job."""
-
-    async def story(driver, client):
-        await driver.enqueue([job("a")], NOW)
-        await take(driver, worker="w1")
-        client.hdel("{q}:job:a", "th_began")
-        again = await take(driver, NOW + LEASE, "w2")
-        assert again.lost_by == Lost("w1", None, NOW + LEASE)
-        await driver.settle([Retry(again.lease, None, 1)], NOW + LEASE)
-        client.hset("{q}:job:a", "th_ran", "")  # what it does at the end of a lease: the name is forgotten
-        found = await driver.inspect("a", NOW + LEASE)
-        assert (found.job.began_at, found.job.ran_on) == (NOW + LEASE, "")
 
     live(story)
 
@@ -173,23 +145,6 @@ def test_a_job_that_is_kept_long_is_not_met_by_every_prune():
         assert await driver.prune(NOW + 29 * DAY, 1000) == 0
         assert await driver.prune(NOW + 29 * DAY + LEASE, 1000) == 300
         assert not client.exists("{q}:th:kept", "{q}:th:done")
-
-    live(story)
-
-
-def test_a_kept_job_that_an_older_program_ended_is_kept_all_the_same():
-    """An older program puts it among the others. The first prune of the newer one puts it right."""
-
-    async def story(driver, client):
-        await driver.enqueue([job("a", keep_for=2 * DAY)], NOW)
-        held = await take(driver)
-        await driver.settle([Ack(held.lease)], NOW)
-        client.delete("{q}:th:kept")
-        client.zadd("{q}:th:done", {"a": NOW_MS})
-        assert await driver.prune(NOW + HOUR, 10) == 0
-        assert client.zscore("{q}:th:done", "a") == float("inf")
-        assert await driver.prune(NOW + DAY, 10) == 0
-        assert await driver.prune(NOW + DAY + LEASE, 10) == 1
 
     live(story)
 

@@ -21,7 +21,20 @@ from tests import lanes
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
-pytestmark = [pytest.mark.lane("redis"), pytest.mark.rotates(2)]
+pytestmark = [
+    pytest.mark.lane("redis"),
+    pytest.mark.left_to(
+        "full",
+        except_for=lanes.Chosen(
+            "test_one_worker_at_a_time_visits_a_queue",
+            "test_what_was_trimmed_is_found_at_once_among_many[Cluster]",
+            "test_every_outbox_has_its_turn",
+            "test_one_of_three_nodes_is_gone",
+            "test_the_list_of_queues_is_in_one_hash_slot",
+            "test_an_unused_queue_leaves_no_key",
+        ),
+    ),
+]
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

@@ -150,7 +150,7 @@ def test_a_history(name):
     play(HISTORIES[name], "redis7")
 
 
-@settings(max_examples=lanes.figure(test=40, chaos=1000), phases=PHASES)
+@settings(max_examples=lanes.figure(test=40, full=300), phases=PHASES)
 @given(st.lists(steps, min_size=1, max_size=25), st.sampled_from(["redis7", "redis6"]))
 def test_pages_hold_what_a_sorted_set_would(history, kind):
     play(history, kind)
@@ -243,7 +243,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("another page"))
 @pytest.mark.parametrize("first", [True, False], ids=["the first page", "another page"])
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_index_hides_no_waiting_job_and_stops_no_call(how, first):

@@ -216,8 +216,8 @@ async def check_large_flows(driver: Any) -> None:
     assert (await driver.flows(now=NOW)).items == ()
 
 
-def test_a_flow_of_an_older_program_is_listed_once_a_sweep_has_met_it():
-    """An older program keeps no list of flows. While some of its jobs are not known yet, the flow never looks done."""
+def test_a_flow_whose_indexes_are_gone_is_listed_once_a_sweep_has_met_it():
+    """Another program removed them. While some of its jobs are not known yet, the flow never looks done."""
 
     async def story(driver, client):
         await driver.enqueue([job(f"a{number:02}", flow_id="f") for number in range(30)], NOW)
@@ -236,7 +236,7 @@ def test_a_flow_of_an_older_program_is_listed_once_a_sweep_has_met_it():
         marked = client.zrange("{q}:th:steps:f", 0, -1, withscores=True)
         while held := await driver.reserve(["q"], NOW, LEASE, 10, "w"):
             await driver.settle([Ack(one.lease) for one in held], NOW)
-        client.zadd("{q}:th:steps:f", dict(marked))  # an older program acks them and marks nothing
+        client.zadd("{q}:th:steps:f", dict(marked))  # as if nothing had marked the acks
         (found,) = (await driver.flows(now=NOW)).items
         assert found.status == "succeeded"
 
@@ -244,7 +244,7 @@ def test_a_flow_of_an_older_program_is_listed_once_a_sweep_has_met_it():
 
 
 def test_a_large_flow_that_others_changed_is_corrected():
-    """A foreign client, or an older program, ends a job and deletes another without saying so."""
+    """A foreign client ends a job and deletes another without saying so."""
 
     async def story(driver, client):
         await driver.enqueue([job(f"a{number:02}", flow_id="f") for number in range(30)], NOW)

@@ -223,7 +223,7 @@ def test_a_pool_whose_connections_are_all_in_use():
 
 def test_routes_that_are_lost_under_a_worker_cost_no_second_execution():
     """Connections are dropped again and again while a worker reserves, extends and settles; nobody dies."""
-    count, drops = lanes.figure(test=60, chaos=2000), lanes.figure(test=3, chaos=60)
+    count, drops = lanes.figure(test=60, full=800), lanes.figure(test=3, full=20)
     chance = random.Random(lanes.seed())
 
     async def scenario(between: Proxy, opened: RedisDriver) -> None:

@@ -97,7 +97,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=lanes.figure(test=30, chaos=500))
+@settings(max_examples=lanes.figure(test=30, full=200))
 @given(steps)
 def test_any_history_whose_now_does_not_go_back_is_served_as_by_memory(
     history: list[tuple[str, int, int, int]],

@@ -10,7 +10,7 @@ from tests.drivers.group_capacity_races import story
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
-STORIES = lanes.figure(test=3, chaos=300)
+STORIES = lanes.figure(test=3, full=80)
 CLIENTS, TURNS = 5, 25
 
 

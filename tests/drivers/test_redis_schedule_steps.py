@@ -143,7 +143,7 @@ async def judged(driver: RedisDriver, history: History) -> Counter[str]:
 @pytest.mark.timeout(3600)
 def test_steps_of_several_clients_in_any_order() -> None:
     tally: Counter[str] = Counter()
-    for seed in range(lanes.seed(), lanes.seed() + lanes.figure(test=4, chaos=400)):
+    for seed in range(lanes.seed(), lanes.seed() + lanes.figure(test=4, full=100)):
         servers.shared_cluster().empty()
         try:
             tally += asyncio.run(told(seed, clients=5, turns=25))

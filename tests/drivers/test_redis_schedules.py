@@ -340,7 +340,7 @@ def test_pages_of_many_queues_are_in_one_order(server):
 @pytest.mark.parametrize("server", SERVERS)
 def test_many_clients_fire_each_slot_once(server):
     """Every client looks for what is due, and moves each row it finds to its next slot. Some replies are lost."""
-    clients, slots, names = lanes.figure(test=12, chaos=64), lanes.figure(test=20, chaos=100), 10
+    clients, slots, names = lanes.figure(test=12, full=64), lanes.figure(test=20, full=100), 10
     queues = ("q", "p", "r")
 
     async def fire(driver: Any, number: int) -> int:

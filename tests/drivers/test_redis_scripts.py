@@ -45,6 +45,7 @@ def test_nothing_is_missing(name):
 
 READERS = {
     "counts",
+    "heads",
     "damage",
     "read_flow",
     "count_groups",

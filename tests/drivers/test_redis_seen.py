@@ -12,7 +12,7 @@ from taskharbor.model.job import Seen
 from tests.cost.meter import OWN
 from tests.drivers.redis_stores import FIELDS, VALUES, live
 
-pytestmark = [pytest.mark.lane("redis"), pytest.mark.rotates(2)]
+pytestmark = pytest.mark.lane("redis")
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

@@ -17,7 +17,18 @@ from tests.drivers.test_redis_failover import is_in_step
 from tests.servers import redis as servers
 from tests.servers.sentinel import SERVICE, Sentinels, shared_sentinels
 
-pytestmark = [pytest.mark.lane("sentinel"), pytest.mark.rotates(2)]
+pytestmark = [
+    pytest.mark.lane("sentinel"),
+    pytest.mark.left_to(
+        "full",
+        except_for=lanes.Chosen(
+            "test_the_primary_dies_under_load",
+            "test_a_primary_that_was_replaced_is_left",
+            "test_logins_of_the_sentinels_and_of_the_servers",
+            "test_options_of_an_address",
+        ),
+    ),
+]
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
@@ -41,7 +52,7 @@ def host(server):
 
 def test_the_primary_dies_under_load(tmp_path):
     """kill -9, a replica takes its place, the dead one comes back as its replica; workers and the producer go on."""
-    number, rounds = lanes.figure(test=300, chaos=5_000), lanes.figure(test=1, chaos=10)
+    number, rounds = lanes.figure(test=300, full=5_000), lanes.figure(test=1, full=4)
     watched = Sentinels(aof=True)  # one that came back empty may be promoted on a busy machine, and all is gone
     load = Load(f"{watched.url}?checks=0&durable=1&timeout=2s", number, tmp_path / "journal", lease=2.0)
 

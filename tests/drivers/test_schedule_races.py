@@ -32,9 +32,9 @@ from tests.servers import postgres
 from tests.servers import redis as servers
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-CLIENTS = lanes.figure(test=8, chaos=64)
-SLOTS = lanes.figure(test=40, chaos=1_000)
-SCHEDULES_STORED = lanes.figure(test=400, chaos=10_000)
+CLIENTS = lanes.figure(test=8, full=64)
+SLOTS = lanes.figure(test=40, full=200)
+SCHEDULES_STORED = lanes.figure(test=400, full=10_000)
 QUEUES = [f"q{number}" for number in range(5)]
 THREADS = 4
 TRIES = 100

@@ -16,6 +16,7 @@ import pytest
 
 from taskharbor.drivers import Ack, Amend, Fail, JobRecord, Reserved, Retry
 from taskharbor.drivers.features import MAX_SCANNED_JOBS
+from taskharbor.drivers.heads import LOOKS
 from taskharbor.drivers.sqlite import SqliteDriver, admin, statements
 from tests import lanes
 from tests.drivers.sqlite_files import LEASE, NOW, fast_folder
@@ -23,9 +24,10 @@ from tests.drivers.sqlite_files import LEASE, NOW, fast_folder
 pytestmark = pytest.mark.lane("sqlite")
 fast_sqlite_folder = fast_folder
 MICROS = int(NOW.timestamp()) * 1_000_000
-MANY = lanes.figure(test=100_000, chaos=1_000_000)
+MANY = lanes.figure(test=100_000, full=300_000)
 QUEUES = ("a", "b", "c")
 STEPS_PER_JOB = 60  # of one that a listing looks at
+STEPS_PER_GROUP = 100  # of one whose first job `heads` looks at
 
 # state, lined, priority, group, and the column that holds the time the state is about
 CROWD = {
@@ -174,6 +176,9 @@ async def measure_listings(driver, reads, steps):
     assert set(counted["a"].values()) == {20} or counted["a"]["inflight"] < 20
     steps["upcoming"], at = await reads.of(driver.upcoming(QUEUES, NOW))
     assert at == NOW + LEASE
+    spent, found = await reads.of(driver.heads(QUEUES, NOW, 20))
+    assert all(len(head.next) == 20 for head in found)
+    assert spent <= LOOKS * STEPS_PER_GROUP / 100, f"heads: {spent} hundred steps"  # by the groups, to a bound
 
 
 async def failed(driver):
@@ -182,7 +187,7 @@ async def failed(driver):
     assert await driver.settle([Fail(item.lease, "over", 1, NOW) for item in held], NOW) == [None] * 20
 
 
-@pytest.mark.rotates(2)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("False"))
 @pytest.mark.parametrize("analyze", [False, True])
 def test_nothing_costs_more_beside_a_hundred_thousand_of_everything(fast_sqlite_folder, analyze):
     small = asyncio.run(measured(fast_sqlite_folder / f"small-{analyze}.db", 300, analyze))
@@ -227,7 +232,7 @@ def test_prune_is_bounded_beside_an_open_run(fast_sqlite_folder, monkeypatch):
         path.unlink()
         return max(steps)
 
-    large = asyncio.run(scenario(lanes.figure(test=2000, chaos=100_000)))
+    large = asyncio.run(scenario(lanes.figure(test=2000, full=100_000)))
     assert large <= 2 * asyncio.run(scenario(100)) + 20
 
 
@@ -250,7 +255,7 @@ def test_queues_that_a_reserve_does_not_name_cost_nothing(fast_sqlite_folder):
         path.unlink()
         return steps
 
-    small, large = asyncio.run(scenario(5)), asyncio.run(scenario(lanes.figure(test=1000, chaos=10_000)))
+    small, large = asyncio.run(scenario(5)), asyncio.run(scenario(lanes.figure(test=1000, full=10_000)))
     assert all(large[call] <= 2 * steps + 20 for call, steps in small.items()), (small, large)
 
 
@@ -269,6 +274,11 @@ PLANS = {
     "known_key": "USING INDEX taskharbor_jobs_key (queue=? AND idempotency_key=?)",
     "prunable": "taskharbor_jobs_ended (state=? AND queue=? AND keep_for=? AND finished_at>? AND finished_at<?)",
     "kept": "USING INDEX taskharbor_jobs_kept (state=? AND queue=? AND <expr>>? AND <expr><?)",
+    "heads_line": "USING INDEX taskharbor_jobs_line (queue=? AND grp=? AND rank=?)",
+    "heads_due": "USING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",
+    "heads_ungrouped": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
+    "heads_group": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
+    "heads_turns": "USING INDEX taskharbor_groups_turn (queue=? AND turn>?)",
     "upcoming": "USING COVERING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",
     "flows": "USING COVERING INDEX taskharbor_jobs_stopped (flow_id=? AND state<?)",
     "extend_with_note": "USING INDEX taskharbor_jobs_id (id=?)",
@@ -349,7 +359,7 @@ async def settled(path, size, analyze):
     return cost
 
 
-@pytest.mark.rotates(2)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("False"))
 @pytest.mark.parametrize("analyze", [False, True])
 def test_settling_a_member_costs_the_same_in_a_group_of_ten_or_ten_thousand(fast_sqlite_folder, analyze):
     steps, moves = asyncio.run(settled(fast_sqlite_folder / f"few-{analyze}.db", 10, analyze))

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -129,8 +130,24 @@ def test_an_older_schema_is_upgraded(path, monkeypatch, tmp_path):
     monkeypatch.setattr(schema, "FOLDER", folder)
     assert on(path, lambda driver: driver.queues()) == ["default"]
     connection = sqlite3.connect(path)
-    assert connection.execute("SELECT schema FROM taskharbor_meta").fetchone() == (newer,)
+    assert connection.execute("SELECT version FROM taskharbor_meta").fetchone() == (newer,)
     connection.close()
+
+
+@pytest.mark.parametrize(("number", "oldest"), [(1, 1), (3, 1)])
+@pytest.mark.parametrize("mode", ["auto", "manual"])
+def test_a_schema_of_an_unreleased_version_is_refused(path, number, oldest, mode):
+    """Its numbers mean other tables. It is known by the column that held its number."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE taskharbor_meta (one INTEGER, schema INTEGER, oldest INTEGER, number INTEGER)")
+        connection.execute("INSERT INTO taskharbor_meta VALUES (1, ?, ?, 0)", (number, oldest))
+        connection.commit()
+    words = (
+        r"jobs\.db: its schema was made by an unreleased version before 0\.2\.0, expected number 1 of a release; .*file"
+    )
+    with pytest.raises(DriverError, match=words) as raised:
+        on(path, lambda driver: driver.queues(), migrate=mode)
+    assert not isinstance(raised.value, BackendUnavailable)
 
 
 def test_it_lives_beside_the_applications_own_tables(path):
@@ -202,7 +219,7 @@ def test_a_deleted_file_is_reported_and_never_made_again_in_silence(path):
 def test_a_file_that_is_refused_stays_refused(path, tmp_path, monkeypatch):
     on(tmp_path / "newer.db", lambda driver: driver.enqueue([job("a")], NOW))
     connection = sqlite3.connect(tmp_path / "newer.db")
-    connection.execute("UPDATE taskharbor_meta SET schema = 99, oldest = 99")
+    connection.execute("UPDATE taskharbor_meta SET version = 99, oldest = 99")
     connection.commit()
     connection.close()
 

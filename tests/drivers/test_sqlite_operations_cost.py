@@ -55,7 +55,7 @@ def test_a_listing_of_flows_costs_the_same_whatever_their_size(fast_sqlite_folde
         path.unlink()
         return steps
 
-    compared(scenario, 10, lanes.figure(test=3000, chaos=100_000))
+    compared(scenario, 10, lanes.figure(test=3000, full=100_000))
 
 
 def test_a_page_of_flows_costs_the_same_beside_many(fast_sqlite_folder):
@@ -72,7 +72,7 @@ def test_a_page_of_flows_costs_the_same_beside_many(fast_sqlite_folder):
         path.unlink()
         return steps
 
-    compared(scenario, 10, lanes.figure(test=3000, chaos=100_000))
+    compared(scenario, 10, lanes.figure(test=3000, full=100_000))
 
 
 def test_upcoming_takes_two_lookups_for_each_queue(fast_sqlite_folder):
@@ -92,7 +92,7 @@ def test_upcoming_takes_two_lookups_for_each_queue(fast_sqlite_folder):
         path.unlink()
         return steps
 
-    compared(scenario, 1, lanes.figure(test=20, chaos=200))
+    compared(scenario, 1, lanes.figure(test=20, full=200))
 
 
 def test_figures_cost_what_they_return(fast_sqlite_folder):
@@ -111,7 +111,7 @@ def test_figures_cost_what_they_return(fast_sqlite_folder):
         path.unlink()
         return steps
 
-    compared(scenario, 5, lanes.figure(test=300, chaos=5000))
+    compared(scenario, 5, lanes.figure(test=300, full=5000))
 
 
 AUDITED = """
@@ -148,7 +148,7 @@ def test_the_audit_costs_the_same_beside_many_entries(fast_sqlite_folder):
         path.unlink()
         return steps
 
-    compared(scenario, 1500, lanes.figure(test=20_000, chaos=100_000))
+    compared(scenario, 1500, lanes.figure(test=20_000, full=100_000))
 
 
 def test_a_condition_adds_no_statement(fast_sqlite_folder):
@@ -197,4 +197,4 @@ def test_prune_does_not_go_through_jobs_that_are_kept(fast_sqlite_folder, monkey
         path.unlink()
         return steps
 
-    compared(scenario, 10, lanes.figure(test=3000, chaos=1_000_000))
+    compared(scenario, 10, lanes.figure(test=3000, full=200_000))

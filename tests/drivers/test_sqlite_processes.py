@@ -56,7 +56,7 @@ def opened(path, scenario):
 
 
 def test_many_processes_start_at_once(tmp_path):
-    path, many = tmp_path / "jobs.db", lanes.figure(test=8, chaos=20)
+    path, many = tmp_path / "jobs.db", lanes.figure(test=8, full=20)
     with children(*[("open_when_told", path)] * many) as started:
         assert [line(child) for child in started] == ["ready"] * many
         for child in started:
@@ -153,7 +153,7 @@ def test_a_file_that_is_for_newer_programs_only_says_so(tmp_path):
 
 
 def test_many_processes_never_see_a_locked_database(tmp_path):
-    path, many, rounds = tmp_path / "jobs.db", lanes.figure(test=8, chaos=16), lanes.figure(test=25, chaos=400)
+    path, many, rounds = tmp_path / "jobs.db", lanes.figure(test=8, full=16), lanes.figure(test=25, full=150)
     with children(*[("hammer", path, rounds)] * many) as started:
         said = [child.communicate(timeout=PATIENCE)[0].splitlines() for child in started]
     assert [text for lines in said for text in lines if not text.startswith("done")] == []
@@ -216,7 +216,7 @@ def test_another_process_wakes_a_waiting_call(tmp_path, monkeypatch, inotify):
 def test_killed_workers_lose_nothing(tmp_path):
     """Each job runs at least once, and again only if a worker that had begun it was killed."""
     path, journal = tmp_path / "jobs.db", tmp_path / "journal"
-    jobs, kills = lanes.figure(test=400, chaos=10_000), lanes.figure(test=4, chaos=40)
+    jobs, kills = lanes.figure(test=400, full=4_000), lanes.figure(test=4, full=15)
 
     async def scenario(driver):
         client = Client(driver)

@@ -16,8 +16,8 @@ from tests.drivers.test_sqlite_processes import PATIENCE, children, opened
 
 pytestmark = pytest.mark.lane("sqlite")
 SCHEDULES = 5
-PROCESSES = lanes.figure(test=4, chaos=16)
-SLOTS = lanes.figure(test=40, chaos=1_000)  # of each schedule
+PROCESSES = lanes.figure(test=4, full=16)
+SLOTS = lanes.figure(test=40, full=300)  # of each schedule
 
 
 def names(number):
@@ -66,7 +66,7 @@ def test_processes_that_race_for_slots_store_one_job_for_each(tmp_path):
 
 
 def test_killed_processes_lose_no_slot_and_store_none_twice(tmp_path):
-    path, kills = tmp_path / "jobs.db", lanes.figure(test=3, chaos=20)
+    path, kills = tmp_path / "jobs.db", lanes.figure(test=3, full=20)
     add(path)
     said = list[str]()
     with children(*[("fire_slots", path)] * (kills + 1)) as (survivor, *victims):

@@ -54,9 +54,10 @@ def test_a_job_of_a_killed_process_runs_after_its_lease(store):
 
 
 @every
+@pytest.mark.left_to("full", except_for=lanes.Chosen("postgres"))
 def test_killed_under_load(store, own, tmp_path):
     """Nothing lost, nothing stuck; what ran twice is explained by a kill; the same workers go on by themselves."""
-    number, rounds = lanes.figure(test=1500, chaos=20_000), lanes.figure(test=2, chaos=20)
+    number, rounds = lanes.figure(test=1500, full=8_000), lanes.figure(test=2, full=8)
     server, address = own
     load = Load(address, number, tmp_path / "journal", lease=6.0 if store == "postgres" else 2.0)
 

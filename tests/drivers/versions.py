@@ -1,7 +1,6 @@
 """The cases of the contract that depend on which server it is.
 
-`make test` runs a third of them on every kind, others with each commit, and all of them on the Cluster; `make matrix`
-runs all cases on every kind.
+`make test` runs some of them on every kind (`brief`); `make matrix` runs all cases on every kind.
 
 A driver sends the same statements to every version of its server, so whatever its own logic decides is decided alike on
 each, and is tested in full on one: PostgreSQL 15, Redis 7. What another version, or pgbouncer before it,
@@ -16,7 +15,7 @@ server counted.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from taskharbor.conformance import DriverCases, all_cases
 
@@ -41,6 +40,7 @@ CASES = {
     "keep_for.needed_by_a_flow": "prune of what is kept",
     "amend.a_new_priority": "amend",
     "upcoming.whichever_comes_first": "upcoming",
+    "heads.due_but_not_in_line_yet": "heads of queues",
     "flow_listing.every_status": "flows",
     "figures.added_up": "figures",
     "seen.a_mix": "requeue, cancel and delete on condition",
@@ -49,6 +49,10 @@ CASES = {
     "schedule_pages.names_and_queues": "schedules by name",
     "schedule_pages.what_comes_next_on_every_page": "due schedules",
 }
+
+
+def _tests(titles: Iterable[str]) -> set[str]:
+    return {f"test_{title.replace('.', '_', 1)}" for title in titles}
 
 
 @functools.cache
@@ -61,9 +65,16 @@ def chosen() -> frozenset[str]:
     return frozenset(f"test_{case.theme}_{case.name}" for case in found)
 
 
-def sensitive(name: str) -> bool:
-    """Whether the test of this name takes turns on every kind of server in `make test`."""
-    return name in chosen()
+def every_call(name: str) -> bool:
+    """Whether this test is one of `CASES`: together they ask the server for everything once."""
+    return name in _tests(CASES)
+
+
+def brief(name: str) -> bool:
+    """Whether this test runs on every kind of server in `make test`: every call once, locks, clocks, texts, endings."""
+    return every_call(name) or name.startswith(
+        ("test_concurrency_", "test_server_time_", "test_text_", "test_shutdown_")
+    )
 
 
 def everything_is_met(suite: DriverCases, counted: Callable[[Callable[[], None]], set[str]]) -> None:

@@ -21,7 +21,7 @@ from tests.supervisor.worker_run import ROOT, children_of, exists
 
 PATIENCE = 240.0  # seconds for a single thing to happen; never a figure
 LOOKS = (["stats"], ["list"], ["queue", "list"], ["dlq", "list"], ["doctor"], ["stats", "--output", "json"])
-LEASE = lanes.figure(test=4, chaos=15)  # seconds: the jobs of a killed supervisor come back after it
+LEASE = lanes.figure(test=4, full=15)  # seconds: the jobs of a killed supervisor come back after it
 OLD, NEW = "tests.everyday.tasks:harbor", "tests.everyday.newer:harbor"
 
 
@@ -160,7 +160,7 @@ class Scene:
         self.chance.shuffle(deeds)
         end, turn = time.monotonic() + seconds, 0
         while turn < len(deeds) or time.monotonic() < end:
-            self.wait_for_runs(self.chance.randint(5, lanes.figure(test=20, chaos=100)))
+            self.wait_for_runs(self.chance.randint(5, lanes.figure(test=20, full=100)))
             (deeds[turn] if turn < len(deeds) else self.chance.choice(deeds))()
             turn += 1
         for application in self.applications:

@@ -50,7 +50,7 @@ def _sqlite(folder: Path) -> str:
 def _sqlite_sound(dsn: str) -> list[str]:
     with closing(sqlite3.connect(path_of(dsn))) as file:
         wrong = [text for (text,) in file.execute("PRAGMA integrity_check") if text != "ok"]
-        (number,) = file.execute("SELECT schema FROM taskharbor_meta").fetchone()
+        (number,) = file.execute("SELECT version FROM taskharbor_meta").fetchone()
     return [*wrong, *_upgraded(number, schema.SCHEMA)]
 
 

@@ -9,7 +9,7 @@ from tests.everyday.scene import Scene
 from tests.everyday.stores import STORES
 
 # In the larger runs all stores live side by side, and for longer.
-TOGETHER = lanes.run() in ("chaos", "soak")
+TOGETHER = lanes.run() in ("full", "soak")
 SIDE_BY_SIDE = [tuple(STORES)] if TOGETHER else [(name,) for name, store in STORES.items() if store.always]
 
 
@@ -20,7 +20,7 @@ def lived(name, folder):
     dsn = store.empty(folder)
     scene = Scene(dsn, folder, lanes.seed(), pace=0.05 if TOGETHER else 0.02)
     try:
-        scene.play(seconds=lanes.figure(test=0, chaos=300))
+        scene.play(seconds=lanes.figure(test=0, full=90))
     finally:
         scene.close()
     journal = scene.journal
@@ -37,7 +37,7 @@ def lived(name, folder):
     return {what: proof for what, proof in wrong.items() if proof}
 
 
-@pytest.mark.rotates(len(SIDE_BY_SIDE))
+@pytest.mark.left_to("full", except_for=lanes.Chosen("postgresql"))
 @pytest.mark.parametrize("names", SIDE_BY_SIDE, ids="+".join)
 def test_nothing_is_lost_while_everything_comes_and_goes(names, tmp_path):
     with ThreadPoolExecutor(len(names)) as threads:

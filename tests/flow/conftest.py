@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.testing import ManualClock
-from tests.flow.stores import DURABLE, NAMES, STORES, MakeHarbor
+from tests.flow.stores import NAMES, STORES, MakeHarbor
 from tests.flow.tasks import Tasks
 
 
@@ -23,8 +23,9 @@ def quiet() -> Iterator[None]:
 
 
 def each_store() -> list[Any]:
-    """Memory each time; the others take turns, each test with another one first."""
-    return [name if name == "memory" else pytest.param(name, marks=pytest.mark.rotates(len(DURABLE))) for name in NAMES]
+    """Memory and SQLite each time; the stores behind a server in `make full`."""
+    larger = pytest.mark.left_to("full")
+    return [name if name in ("memory", "sqlite") else pytest.param(name, marks=larger) for name in NAMES]
 
 
 @pytest.fixture(params=each_store())

@@ -241,7 +241,7 @@ def test_a_join_whose_mark_is_damaged_is_the_list_of_all_it_waited_for() -> None
     assert shape_of(JobRecord(id="x.join", type="taskharbor.join", depends_on=("a",))) == 1
 
 
-def test_a_join_that_was_deleted_gives_no_result() -> None:
+def test_a_join_that_was_deleted_kills_the_step() -> None:
     harbor = Harbor("memory://")
     tasks = Tasks(harbor)
     mark = {BIND_KEY: write_bind("value", None)}
@@ -252,8 +252,9 @@ def test_a_join_that_was_deleted_gives_no_result() -> None:
     entry = store.entries["c"]
     entry.record = replace(entry.record, depends_on=("gone.join",))
     drain(harbor)
-    assert harbor.client.handle("c").result(1) is None
-    assert tasks.ran == ["nothing", ("collect", None)]
+    with pytest.raises(JobDead, match=r"the result of job gone\.join is gone"):
+        harbor.client.handle("c").result(1)
+    assert tasks.ran == ["nothing"]
     harbor.close()
 
 

@@ -74,7 +74,7 @@ def test_a_dead_job_carries_and_shows_class_and_text(harbor: Harbor, doomed: Doo
     handle = WAYS[way](doomed)
     drain(harbor)
     error = died(handle)
-    assert (error.reason, error.error_class) == ("failed 1 of 1 attempts", "Refused")
+    assert (error.reason, error.error_class) == ("failed 1 of 1 attempts", f"{__name__}.Refused")
     assert str(error) == f"job {error.job_id} is dead: failed 1 of 1 attempts: Refused: card ••• was declined"
     assert error.last_error.startswith("Refused: card ••• was declined\nsecond line")
     assert "in fails" in error.last_error, "where it was raised"
@@ -85,9 +85,9 @@ def test_a_dead_job_carries_and_shows_class_and_text(harbor: Harbor, doomed: Doo
 @pytest.mark.parametrize(
     ("name", "reason", "kind", "told"),
     [
-        ("gives_up", "no such card: •••", "Unrecoverable", "Unrecoverable: no such card: •••"),
+        ("gives_up", "no such card: •••", "taskharbor.Unrecoverable", "Unrecoverable: no such card: •••"),
         ("final", "unrecoverable KeyError: '•••'", "KeyError", "unrecoverable KeyError: '•••'"),
-        ("silent", "failed 1 of 1 attempts", "Refused", "failed 1 of 1 attempts: Refused"),
+        ("silent", "failed 1 of 1 attempts", f"{__name__}.Refused", "failed 1 of 1 attempts: Refused"),
     ],
 )
 def test_other_ways_to_die(harbor: Harbor, doomed: Doomed, name: str, reason: str, kind: str, told: str) -> None:

@@ -13,11 +13,12 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.testing import ManualClock, drain
+from tests import lanes
 from tests.flow.fork_server import forks
 from tests.flow.killable_worker import Work
 from tests.flow.stores import DURABLE, STORES
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to("full", except_for=lanes.Chosen("postgresql"))
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,7 +79,7 @@ def test_a_chain_goes_on_after_its_worker_was_killed_in_the_middle(place: Place)
     assert place.lines() == ["step 1", "step 2", "step 2", "step 3"]
 
 
-@pytest.mark.rotates(len(DURABLE))
+@pytest.mark.left_to("full")
 def test_a_worker_killed_at_every_step_of_a_chord_releases_its_finalizer_once(place: Place) -> None:
     with forks("tests.flow.killable_worker", place.dsn, place.journal) as worker:
         for point in range(1, 60):

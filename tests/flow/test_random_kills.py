@@ -15,11 +15,11 @@ from tests.flow.random_kill_worker import MEMBERS, Work
 from tests.flow.stores import DURABLE, STORES, MakeHarbor
 from tests.flow.worker_processes import WORKERS, crew, store
 
-CHORDS = lanes.figure(30, 1000)
-KILLS = lanes.figure(4, 60)
+CHORDS = lanes.figure(30, 200)
+KILLS = lanes.figure(4, 15)
 
 
-@pytest.mark.rotates(len(DURABLE))
+@pytest.mark.left_to("full", except_for=lanes.Chosen("postgresql"))
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", DURABLE)
 def test_chords_under_random_kills(name: str, tmp_path: Path, harbor_on: MakeHarbor) -> None:

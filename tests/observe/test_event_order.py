@@ -1,6 +1,7 @@
 """Under seeded faults, the events of a delivery follow one grammar: reserved, started, one end, right numbers."""
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
@@ -81,16 +82,29 @@ def objection(story: Story) -> str:
     return ""
 
 
+def lives(story: Story, journal: Journal, id: str) -> list[Story]:
+    """The events of one delivery. A job that an operator deleted, and that a producer sent again, has it once more."""
+    label = str(journal.jobs[id]) if id in journal.jobs else id
+    begins = [index for index, event in enumerate(story) if isinstance(event, JobReserved)]
+    if len(begins) < 2 or not any(what == f"delete {label}: ok" for _, _, what in journal.events):
+        return [story]
+    return [story[first:after] for first, after in pairwise([*begins, len(story)])]
+
+
+KEPT = (329802745,)  # a job that an operator deleted, and that a late duplicate of its enqueue brought back
+
+
 def test_events_of_every_delivery_follow_the_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "Listener", Listener)
     happened: Counter[str] = Counter()
-    for number in range(seed(), seed() + figure(test=30, chaos=1000)):
+    for number in (*KEPT, *range(seed(), seed() + figure(test=30, full=300))):
         Listener.stories.clear()
         journal: Journal = play(make_plan(number))
         assert not journal.problems, f"seed {number}: {journal.problems[0]}"
-        for (id, delivery, _), story in Listener.stories.items():
-            wrong = objection(story)
-            told = [type(event).__name__ for event in story]
-            assert not wrong, f"seed {number}, {id} delivery {delivery}: {wrong}: {told}"
-            happened[told[-1]] += 1
+        for (id, delivery, _), whole in Listener.stories.items():
+            for story in lives(whole, journal, id):
+                wrong = objection(story)
+                names = [type(event).__name__ for event in story]
+                assert not wrong, f"seed {number}, {id} delivery {delivery}: {wrong}: {names}"
+                happened[names[-1]] += 1
     assert {"JobSucceeded", "JobRetried", "JobDeadLettered", "JobGivenBack", "LeaseLost"} <= happened.keys()

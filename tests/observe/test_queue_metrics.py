@@ -2,16 +2,16 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from taskharbor.drivers import Driver, Fail, JobRecord, Page, Retry
+from taskharbor.drivers import Driver, Fail, JobRecord, Page, QueueHead, Retry
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.observe.prometheus import QueueCollector, serve
-from taskharbor.observe.prometheus.queues import SAMPLE_JOBS
 from taskharbor.testing import ManualClock
 from tests.observe.scrape import Samples, fetch, only, parse, read, value
 
@@ -29,6 +29,7 @@ class Watched(MemoryDriver):
         self.error: Exception | None = None
         self.before_counting: Any = None
         self.open_ones = 0
+        self.unknown: set[str] = set()  # queues of which it cannot tell how long the oldest waits
 
     def sibling(self) -> "Watched":
         other = Watched(parent=self.parent)
@@ -51,9 +52,14 @@ class Watched(MemoryDriver):
             await self.parent.before_counting()
         return await super().counts(now, cap)
 
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
+        self.parent.asked.append(("heads", *queues))
+        found = await super().heads(queues, now, n)
+        unknown = self.parent.unknown
+        return [QueueHead(head.queue, oldest_known=False) if head.queue in unknown else head for head in found]
+
     async def list(self, **options: Any) -> Page:
-        self.parent.asked.append(("list", options["queue"], options["limit"]))
-        return await super().list(**options)
+        raise AssertionError("a page is no answer")
 
 
 class World:
@@ -132,12 +138,23 @@ def test_a_retried_job_waits_since_it_failed(world: World):
     assert only(world.read(), AGE) == {("mail",): 5}
 
 
+def test_what_is_not_known_has_no_sample(world: World):
+    """Not 0, which would say that nothing waits; the other figures are there."""
+    world.enqueue(job("a"), job("b", "huge"), job("c", "idle", run_at=world.clock.now() + timedelta(days=1)))
+    world.driver.unknown = {"huge"}
+    world.clock.advance(5)
+    samples = world.read()
+    assert only(samples, AGE) == {("mail",): 5, ("idle",): 0}
+    assert only(samples, JOBS)[("huge", "ready")] == 1
+    assert value(samples, UP) == 1
+
+
 def test_one_read_serves_several_scrapes(world: World):
     world.enqueue(job("a"), job("b", "idle", run_at=world.clock.now() + timedelta(days=1)))
     world.read()
     world.enqueue(job("c"))
     assert only(world.read(), JOBS)[("mail", "ready")] == 1
-    assert world.driver.asked == [("counts",), ("list", "mail", SAMPLE_JOBS)]  # none for a queue without ready jobs
+    assert world.driver.asked == [("counts",), ("heads", "mail")]  # none for a queue without ready jobs
     world.clock.advance(15)
     assert only(world.read(), JOBS)[("mail", "ready")] == 2
     assert world.driver.asked.count(("counts",)) == 2
@@ -201,7 +218,7 @@ def test_queues_are_bounded():
     assert {queue for queue, _ in found} == {"q0", "q1", "other"}
     assert found[("other", "ready")] == 7
     assert only(world.read(), AGE).keys() == {("q0",), ("q1",)}
-    assert [entry[1] for entry in world.driver.asked if entry[0] == "list"] == ["q0", "q1"]
+    assert ("heads", "q0", "q1") in world.driver.asked
     asyncio.run(world.driver.delete(["j0"]))
     world.clock.advance(15)
     assert {queue for queue, _ in only(world.read(), JOBS)} == {"q1", "q2", "other"}  # a place became free

@@ -37,7 +37,7 @@ both_colours = pytest.mark.parametrize("colour", ["coroutine", "function"])
             id="a model that can be compiled",
         ),
         pytest.param(
-            Thing(deeds={"__getattr__": "raise SystemExit"}),
+            Thing(deeds={"model_dump": "raise SystemExit"}),
             "its result cannot be stored: SystemExit",
             id="one that would end the loop",
         ),

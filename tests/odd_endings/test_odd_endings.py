@@ -191,11 +191,11 @@ def check(ending: Ending) -> Any:
     return found[0]
 
 
-def drawn(test: int, chaos: int) -> settings:
+def drawn(test: int, full: int) -> settings:
     """No shrinking in `make test`: a leaked slot of the worker costs the whole timeout with every try."""
     phases = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if lane() != "test" else [])]
     return settings(
-        max_examples=figure(test, chaos),
+        max_examples=figure(test, full),
         phases=phases,
         deadline=None,
         database=None,
@@ -205,7 +205,7 @@ def drawn(test: int, chaos: int) -> settings:
 
 @pytest.mark.parametrize("part", parts)
 def test_whatever_one_part_does_there_is_an_outcome(part: str) -> None:
-    @drawn(test=20, chaos=3000)
+    @drawn(test=20, full=600)
     @given(parts[part])
     def each(ending: Ending) -> None:
         check(ending)
@@ -213,7 +213,7 @@ def test_whatever_one_part_does_there_is_an_outcome(part: str) -> None:
     each()
 
 
-@drawn(test=100, chaos=10_000)
+@drawn(test=100, full=2_000)
 @given(endings)
 def test_whatever_all_of_them_do_together_there_is_an_outcome(ending: Ending) -> None:
     check(ending)

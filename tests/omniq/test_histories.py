@@ -18,8 +18,8 @@ from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("omniq-interop")
 
-SEEDS = lanes.figure(5, 150)
-STEPS = lanes.figure(120, 400)
+SEEDS = lanes.figure(5, 40)
+STEPS = lanes.figure(120, 250)
 GROUPS = {"a": 1, "b": 2, "c": 3}
 WEIGHTS = {"publish": 6, "reserve": 8, "beat": 2, "ack": 5, "fail": 4, "reap": 2, "promote": 3, "retry": 1, "remove": 1,
            "pause": 0.3, "resume": 1, "late": 1, "back": 1}  # fmt: skip

@@ -7,10 +7,13 @@ import sys
 
 import pytest
 
+from tests import lanes
 from tests.processes.app import INTERRUPTED, WAYS
 from tests.supervisor.worker_run import PATIENCE, ROOT, Yard
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full", except_for=lanes.Chosen("test_a_program_with_a_worker_survives_the_signals_of_its_children")
+)
 
 CODES = dict.fromkeys(WAYS, -signal.SIGTERM) | {"interrupted": -signal.SIGINT}
 IN_A_PROGRAM = CODES | {"interrupted": INTERRUPTED}  # where INT is what Python makes of it

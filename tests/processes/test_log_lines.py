@@ -14,7 +14,7 @@ import pytest
 from tests.lanes import figure, seed
 from tests.supervisor.worker_run import PATIENCE, ROOT
 
-PROCESSES, LINES = 3, figure(test=150, chaos=1500)
+PROCESSES, LINES = 3, figure(test=150, full=1500)
 WRITER = """
 import logging, random, sys
 from taskharbor.observe.formatting import configure_logging

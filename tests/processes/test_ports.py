@@ -19,12 +19,22 @@ from taskharbor.observe.prometheus import bounded_server, serve
 from taskharbor.worker.supervisor import http_port as port_module
 from taskharbor.worker.supervisor import probes
 from taskharbor.worker.supervisor.http_port import HttpPort
+from tests import lanes
 from tests.servers.postgres import free_port
 from tests.supervisor.child_messages import async_test
 from tests.supervisor.test_health import get
 from tests.supervisor.worker_run import PATIENCE, Yard, eventually
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_the_newest_connection_gets_a_response_and_the_oldest_is_closed",
+        "test_a_request_that_is_not_http_gets_no_response",
+        "test_metrics_are_served_beside_silent_connections",
+        "test_the_health_file_is_never_written_through_a_link",
+        "test_a_health_file_that_cannot_be_written_leaves_nothing_behind",
+    ),
+)
 
 FEW = ("sh", "-c", 'ulimit -n 80; exec "$@"', "sh")  # descriptors
 

@@ -6,10 +6,18 @@ import sys
 
 import pytest
 
+from tests import lanes
 from tests.supervisor.test_stop import LONG, given_back, stopping
 from tests.supervisor.worker_run import Yard, children_of, eventually, exists
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_quit_gives_back_at_once[False]",
+        "test_a_signal_while_the_application_is_imported",
+        "test_a_signal_at_the_moment_of_ignoring_prints_no_error",
+    ),
+)
 
 STOP = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 OTHERS = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR]

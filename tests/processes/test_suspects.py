@@ -10,10 +10,18 @@ import subprocess
 import pytest
 
 from taskharbor.model.job import State
+from tests import lanes
 from tests.supervisor.test_stop import LONG
 from tests.supervisor.worker_run import Line, Yard, eventually, exists
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_other_jobs_run_beside_a_suspect",
+        "test_a_suspect_that_kills_its_own_process_is_dead",
+        "test_a_suspect_survives_the_worker_that_took_it",
+    ),
+)
 
 
 def suspect(yard: Yard, *options: str) -> tuple[subprocess.Popen[bytes], str, Line]:

@@ -14,7 +14,7 @@ from tests.flow.stores import STORES
 from tests.flow.worker_processes import WORKERS, crew
 from tests.schedules.killed_worker import program
 
-SLOTS = lanes.figure(5, 300)
+SLOTS = lanes.figure(5, 40)
 PATIENCE_S = 120.0  # without a new slot, after which the test gives up
 
 
@@ -31,7 +31,7 @@ PLACES: dict[str, Callable[[Path], str | None]] = {
 }
 
 
-@pytest.mark.rotates(len(PLACES))
+@pytest.mark.left_to("full", except_for=lanes.Chosen("postgresql"))
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PLACES)
 def test_slots_are_jobs_under_kills(name: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.schedules.watch import Watch, slots
 from tests.simulation.journal import Journal
 from tests.simulation.plan import make_plan
 
-EXAMPLES = figure(test=150, chaos=5_000)
+EXAMPLES = figure(test=150, full=1_500)
 
 
 def options(**more: Any) -> st.SearchStrategy[dict[str, Any]]:

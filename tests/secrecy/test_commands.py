@@ -161,7 +161,7 @@ def ask(world: World, command: str, arguments: str, job: str) -> None:
 def test_no_reading_command_shows_a_payload(world: World):
     for command, ways in LOOKING.items():
         for arguments in ways:
-            for job in lanes.share(world.jobs, 3) if "{job}" in arguments else world.jobs[:1]:
+            for job in lanes.few(world.jobs, world.jobs[::3]) if "{job}" in arguments else world.jobs[:1]:
                 ask(world, command, arguments, job)
     errors = taskharbor("dlq", "list", "--limit", "1000", "--output", "json", "--dsn", world.dsn).json["jobs"]
     assert len(errors) > 25
@@ -205,7 +205,7 @@ def test_values_are_shown_on_request(world: World):
 
 def test_no_changing_command_shows_a_payload(behind_a_password: World):
     world = behind_a_password
-    looking = dict(lanes.share(LOOKING.items(), 3))  # on SQLite all of them, above
+    looking = {} if lanes.run() == "test" else LOOKING  # on SQLite all of them, above
     for command, ways in {**looking, **CHANGING}.items():
         for arguments in ways:
             ask(world, command, arguments, world.jobs[-1])

@@ -118,7 +118,6 @@ ODD = [
 ]
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_names_are_bound_and_no_two_are_the_same(tmp_path: Path, store: str) -> None:
     """Queue `a:b` with key `c` is not queue `a` with key `b:c`; quotes, marks and braces are characters like others."""
@@ -203,7 +202,6 @@ def test_json_of_any_depth_is_refused_before_anything_is_stored() -> None:
 # Tokens
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_tokens_of_leases_have_128_bits_and_no_order(tmp_path: Path, store: str) -> None:
     dsn = STORES[store](tmp_path)

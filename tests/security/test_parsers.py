@@ -15,7 +15,7 @@ from typing import Any
 import click
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from taskharbor.cli import time_options
@@ -38,8 +38,8 @@ from tests import lanes
 from tests.dashboard.site import JSON, Site
 from tests.security.mangled import data, texts
 
-MANY = settings(max_examples=lanes.figure(test=60, chaos=20_000), deadline=None)
-FEW = settings(max_examples=lanes.figure(test=15, chaos=2_000), deadline=None)
+MANY = settings(max_examples=lanes.figure(test=60, full=5_000), deadline=None)
+FEW = settings(max_examples=lanes.figure(test=15, full=600), deadline=None)
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 DEEP = b"[" * 100_000
 
@@ -104,8 +104,37 @@ MOMENTS = (
 )
 
 
+def test_a_duration_has_plain_digits() -> None:
+    """The same parser reads options of an address, of a command and of the dashboard."""
+    for text, expected in (("002h", 7200), ("0h", 0), ("00", 0), (" 2h ", 7200), ("0.5m", 30), ("1ms", 0.001)):
+        assert dsn.span(text, "x").total_seconds() == expected, text
+    for text in (
+        "²",
+        "²h",
+        "٣h",
+        "２h",
+        "1.٣h",
+        "9" * 400,
+        "9" * 400 + "d",
+        "2 h",
+        "1e9d",
+        "-1h",
+        "+1h",
+        "h",
+        "",
+        "1H",
+    ):
+        with pytest.raises(ValueError, match="x: expected"):
+            dsn.span(text, "x")
+
+
 @MANY
 @given(texts(*SPANS, *MOMENTS))
+@example("002h")
+@example("²")
+@example("٣h")
+@example("9" * 400)
+@example("\u20032h")
 def test_times_on_the_command_line(text: str) -> None:
     context, option = click.Context(click.Command("x")), click.Option(["--at"])
     for parse in (
@@ -218,10 +247,23 @@ FILTERS = ('queue:mail state:dlq type:"send mail"', "error:ValueError since:2h",
 
 @MANY
 @given(texts(*FILTERS))
+@example("002h")  # looks like the beginning of an id
+@example("queue:mail 002h")
+@example("id:002h")
+@example("0h")
+@example("00")
+@example("²")
+@example("٣h")
+@example("９９９９")
+@example("ſ123")  # in capitals it would be one of ours
+@example("9" * 1_900)
+@example(" \u2003 0000 \t")
+@example("since:'002h '")
 def test_the_filter_bar(text: str) -> None:
     found = either(read_filter, text, BadQuery)
     if isinstance(found, dict):
         assert read_filter(write_filter(found)) == found
+        assert found.get("id", "").isascii() or "id:" in text.lower()
 
 
 @lru_cache(maxsize=1)
@@ -238,12 +280,13 @@ NAMES = ("limit", "cursor", "state", "since", "until", "q", "status", "span", "b
 
 @FEW
 @given(st.sampled_from(PLACES), st.dictionaries(st.sampled_from(NAMES), texts("10", "dlq", "2h", *FILTERS), max_size=4))
+@example("/jobs", {"limit": "", "cursor": "", "q": "10"})  # the beginning of an id
 def test_addresses_of_the_dashboard(path: str, query: dict[str, str]) -> None:
     loop, made = site()
     safe = {name: value.encode("utf-8", "replace").decode() for name, value in query.items()}
     reply = loop.run_until_complete(made.send("GET", path, params=safe, headers=JSON))
     assert reply.status_code < 500, reply.text
-    assert isinstance(reply.json(), dict)
+    assert reply.is_redirect or isinstance(reply.json(), dict)  # an id leads to its job
 
 
 FIELDS = ("priority", "max_attempts", "run_at", "timeout", "payload", "queue", "deliveries", "edits", "group")

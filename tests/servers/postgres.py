@@ -67,13 +67,6 @@ def binary(name: str, folders: tuple[str, ...] = FOLDERS) -> str:
     return os.path.realpath(found)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Server:
     """One PostgreSQL server with databases made on demand."""
 
@@ -196,6 +189,7 @@ class Server:
     def kill(self) -> None:
         """kill -9 of the server and of all it started."""
         pid = self.pid()
+        os.kill(pid, signal.SIGSTOP)  # a process that it starts after the next line would live on, with its memory
         children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
         for each in (pid, *map(int, children)):
             try:
@@ -246,6 +240,9 @@ class Server:
 
     def pgbouncer(self) -> int:
         """The port of a pgbouncer in transaction mode before this server."""
+        if self.bouncer is not None and self.bouncer.poll() is not None:
+            print(f"pgbouncer has ended: {self.bouncer.returncode}", Path(f"{self.folder}/log").read_text()[-2000:])
+            self.bouncer = None
         if self.bouncer is None:
             self.bouncer_port = free_port()
             Path(f"{self.folder}/users.txt").write_text('"harbor" ""\n')

@@ -14,6 +14,7 @@ from taskharbor.client import Client, JobRequest
 from taskharbor.model.errors import BackendUnavailable, Cancel, HandlerSignal, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.flow_metadata import BIND_KEY, write_bind
 from taskharbor.tasks.workflow import Spawned, Workflow
 from tests.simulation.machine import Process
 from tests.simulation.oracle import Execution, overdue
@@ -44,6 +45,7 @@ class TwoAndAJoin(Workflow):
                 queue=parent.queue,
                 payload=f'{{"n":-1,"name":"{id[-16:]}"}}'.encode(),
                 depends_on=deps,
+                metadata={BIND_KEY: write_bind("given", 2)} if len(deps) == 2 else {},
             )
             for id, deps in zip(ids, after, strict=True)
         ]
@@ -54,13 +56,17 @@ def make_handler(world: "World", process: Process, client: Client, rng: random.R
     """The handler of one process. `rng` decides how the process suffers while handlers run."""
     journal = world.journal
 
-    async def work(n: int, name: str, ctx: JobContext) -> Any:
+    async def work(n: int, name: str, ctx: JobContext, given: Any = None) -> Any:
         spec = world.plan.specs.get(n)
         try:
             execution = journal.started(process, ctx.job, ctx.fence)
+            if BIND_KEY in ctx.job.metadata:
+                returned = [id[-16:] for id in ctx.job.depends_on]
+                journal.demand(given == returned, f"{name} was given {given}, but those before it returned {returned}")
+                journal.count("results were given to a step")
             if spec is None:
                 await asyncio.sleep(0.01)
-                value: Any = None
+                value: Any = name
             else:
                 value = await _do(world, process, client, spec, ctx)
         except asyncio.CancelledError:

@@ -98,7 +98,7 @@ class Journal:
                 continue
             given.append(self._grant(process, queues, now, known, reserved))
         for delivery in given:
-            delivery.with_suspect = any(other.suspect for other in given)
+            delivery.with_suspect = any(other.may_be_suspect for other in given)
         if len(batch) < limit:
             for known in self.jobs.values():
                 if known.queue in queues and not self.paused.get(known.queue) and self._runnable(known, now):
@@ -153,6 +153,35 @@ class Journal:
             if known.blamed >= self.plan.max_lost:
                 self.count("innocent lost beside fresh poisons until it counts as crashed")
         last.ended = "expired"
+
+    def claimed(self, process: Process, cut_off: Sequence[tuple[str, int]]) -> None:
+        """A heartbeat names executions that its worker lost because no renewal reached the store."""
+        for id, epoch in cut_off:
+            if id not in self.jobs:  # a schedule's: those have a journal of their own
+                continue
+            delivery = self.jobs[id].deliveries[epoch - 1]
+            self.demand(delivery.process is process, f"{process} claims {delivery}, which it never held")
+            troubled = process.suffered(
+                "extend failed", "slow", "frozen", "thawed", since=delivery.at - self.plan.lease
+            )
+            self.demand(troubled or self.plan.own_clock, f"{process} claims {delivery}, and no renewal of it failed")
+            self.demand(delivery.settled is None, f"{process} claims {delivery}, which was settled")
+            self.count("a lost lease that its worker lived to tell")
+
+    def weighed(self, process: Process, cut_off: set[tuple[str, int]]) -> None:
+        """A worker has read the heartbeats, to know which losses were crashes."""
+        for delivery in self._to_weigh(process):
+            delivery.weigh(cut_off)
+
+    def not_weighed(self, process: Process) -> None:
+        """It could not read them: then it buries nothing."""
+        for delivery in self._to_weigh(process):
+            delivery.lost = delivery.losses
+            delivery.least = min(delivery.losses, self.plan.max_lost - 1)
+
+    def _to_weigh(self, process: Process) -> list[Delivery]:
+        held = [known.held for known in self.jobs.values() if known.held is not None and known.held.losses]
+        return [each for each in held if each.process is process and each.heard and each.execution is None]
 
     def _runnable(self, known: Known, now: datetime) -> bool:
         if known.terminal or self.waits_for(known):
@@ -265,7 +294,7 @@ class Journal:
             self.count("given back: stopping")
         elif held.known.record.type not in held.process.types:
             self.count("given back: unknown type")
-        elif held.suspect:
+        elif held.may_be_suspect:
             self.count("suspect given back")
         else:
             self.count("given back: came with a suspect")
@@ -292,7 +321,7 @@ class Journal:
             self.wrong(f"{known} is executed with fence {fence} by {process}, who never reserved it so")
             return execution
         self.demand(delivery.execution is None, f"{delivery} was executed twice")
-        self.demand(delivery.lost < self.plan.max_lost, f"{delivery} is executed after {delivery.lost} losses")
+        self.demand(delivery.least < self.plan.max_lost, f"{delivery} is executed after {delivery.least} crashes")
         delivery.execution = execution
         self._company(delivery)
         self.say(process, f"start {delivery}")

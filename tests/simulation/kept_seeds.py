@@ -19,4 +19,7 @@ KEPT = {
     471: "the same with three workers",
     3916: "two workers that cannot run a job took it in turn, each time before the third, which had woken in vain",
     4440: "a process stopped between the launch of a handler and its first step, which was then timed out at once",
+    20261149: "a poison that was interrupted once, because no renewal reached the store, and crashed three workers",
+    329802741: "a poison that ran once more, because a worker could not read whether its losses were crashes",
+    20262368: "a join whose dependency an operator deleted while the join was cancelled, and that was requeued",
 }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskharbor.client.enqueue import _Batch
-from taskharbor.drivers.memory import flows
+from taskharbor.drivers.memory import MemoryDriver, flows
 from taskharbor.drivers.memory import leases as leases_module
 from taskharbor.drivers.memory import settle as settle_module
 from taskharbor.drivers.memory.records import BLOCKED
@@ -14,6 +14,8 @@ from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import LeaseExpired, LeaseMismatch
 from taskharbor.model.outcome import Ack
 from taskharbor.policy import decide, trail
+from taskharbor.tasks.results import Results
+from taskharbor.worker import losses
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
@@ -59,6 +61,17 @@ def a_batch_is_forgotten_when_its_settle_fails(patch: pytest.MonkeyPatch) -> Non
 
 
 @mutation
+def a_result_that_is_not_there_is_none(patch: pytest.MonkeyPatch) -> None:
+    """As after a store that forgets what a job returned."""
+
+    async def results(self: Any, ids: Any) -> dict[str, bytes | None]:
+        return {}
+
+    patch.setattr(MemoryDriver, "results", results)
+    patch.setattr(Results, "of", lambda self, id: self.found.get(id))
+
+
+@mutation
 def only_the_first_of_a_batch_is_settled(patch: pytest.MonkeyPatch) -> None:
     whole = Settler._flush
 
@@ -95,6 +108,22 @@ def leases_are_never_extended(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def suspects_run_in_company(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SuspectGate, "admit", lambda self, delivery: self._launch(delivery, delivery.handler))
+
+
+@mutation
+def a_lease_that_was_cut_off_counts_as_a_crash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(losses, "crashes", lambda job, cut_off, max_lost: job.lost)
+
+
+@mutation
+def a_worker_claims_every_lease_that_it_lost(patch: pytest.MonkeyPatch) -> None:
+    note = losses.CutOff.note
+
+    def claim(self: Any, delivery: Any, now: Any) -> None:
+        delivery.unrenewed = True
+        note(self, delivery, max(now, delivery.lease.expires_at))
+
+    patch.setattr(losses.CutOff, "note", claim)
 
 
 @mutation

@@ -40,6 +40,7 @@ class Network:
         self.world = world
         self.rng = rng
         self.down_until = 0.0
+        self.renewals_down_until = 0.0
 
     def latency(self) -> float:
         return self.rng.expovariate(1.0) * self.world.plan.latency
@@ -48,7 +49,7 @@ class Network:
         """One of: ok, fail, lose, duplicate, slow, kill before, kill after."""
         if not self.world.faulty:
             return "ok"
-        if self.world.loop.time() < self.down_until:
+        if self.world.loop.time() < max(self.down_until, self.renewals_down_until if verb == "extend" else 0.0):
             return "fail"
         plan = self.world.plan
         often = 0.04 * plan.trouble
@@ -217,6 +218,9 @@ class RemoteDriver(SingleVerbs):
     async def counts(self, now: datetime, cap: int | None = None) -> Any:
         return await self._call("counts", lambda: self._inner.counts(now, cap))
 
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> Any:
+        return await self._call("heads", lambda: self._inner.heads(queues, now, n))
+
     async def upcoming(self, queues: Sequence[str], now: datetime) -> Any:
         return await self._call("upcoming", lambda: self._inner.upcoming(queues, now))
 
@@ -260,10 +264,23 @@ class RemoteDriver(SingleVerbs):
         raise NotImplementedError("the journal does not follow cancel_flow yet")
 
     async def beat(self, info: Any, now: datetime) -> None:
-        await self._call("beat", lambda: self._inner.beat(info, now))
+        async def do() -> None:
+            await self._inner.beat(info, now)
+            self._world.journal.claimed(self._process, info.cut_off)
+
+        await self._call("beat", do)
 
     async def workers(self, now: datetime) -> Any:
-        return await self._call("workers", lambda: self._inner.workers(now))
+        async def do() -> Any:
+            found = await self._inner.workers(now)
+            self._world.journal.weighed(self._process, {each for info in found for each in info.cut_off})
+            return found
+
+        try:
+            return await self._call("workers", do)
+        except BackendUnavailable:
+            self._world.journal.not_weighed(self._process)
+            raise
 
     async def list(self, **query: Any) -> Any:
         return await self._call("list", lambda: self._inner.list(**query))

@@ -9,6 +9,7 @@ from datetime import datetime
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.tasks.flow_metadata import BIND_KEY
 from tests.simulation.machine import Process
 from tests.simulation.plan import Plan, Spec
 
@@ -73,8 +74,8 @@ class Delivery:
         self.process = process
         self.at = at
         self.renewed = at
-        self.lost = known.lost
-        self.suspect = self.lost >= SUSPECT
+        self.losses = known.lost
+        self.lost = self.least = known.lost  # the most and the fewest crashes that its worker may count among them
         self.with_suspect = False  # reserved in one call with a suspect
         self.heard = False  # whether the reply reached the process
         self.given_up = False  # its worker reported that it gave the outcome up
@@ -82,6 +83,23 @@ class Delivery:
         self.settled: type | None = None
         self.told: float | None = None  # when its process learned that it lost the lease
         self.execution: Execution | None = None
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it has to run alone."""
+        return self.least >= SUSPECT
+
+    @property
+    def may_be_suspect(self) -> bool:
+        return self.lost >= SUSPECT
+
+    def weigh(self, cut_off: set[tuple[str, int]]) -> None:
+        """Its worker has read which executions were cut off; of those that were its own it may know more."""
+        lost = [each for each in self.known.deliveries[: self.epoch - 1] if each.ended == "expired"][-self.losses :]
+        said = [each for each in lost if (self.known.id, each.epoch) in cut_off]
+        own = [each for each in lost if each not in said and each.process is self.process]
+        self.lost = self.losses - len(said)
+        self.least = self.lost - len(own)
 
     def __str__(self) -> str:
         return f"{self.known.label}#{self.epoch}"
@@ -152,6 +170,10 @@ def objection(held: Delivery, outcome: Outcome, plan: Plan, now: float) -> str:
     if isinstance(outcome, Cancelled):
         return "" if how == "cancel" else f"cancelled, but it {how or 'still runs'}"
     spec = known.spec
+    if isinstance(outcome, Fail) and outcome.reason.startswith("the result of job "):
+        # Only an operator deletes what a step needs: the step was cancelled then, and requeued later.
+        fits = execution is None and known.requeues and BIND_KEY in known.record.metadata
+        return "" if fits else "its results are not gone"
     if isinstance(outcome, Fail) and outcome.reason.startswith("crashed"):
         if execution is not None or held.lost < plan.max_lost or outcome.attempts != known.attempts:
             return f"called crashed with {held.lost} losses, and it {how}"
@@ -182,7 +204,9 @@ def _given_back(held: Delivery, how: str) -> str:
         return ""
     if how == "never started":
         unknown = held.known.record.type not in held.process.types
-        return "" if unknown or held.suspect or held.with_suspect else "given back for no reason"
+        is_bound = BIND_KEY in held.known.record.metadata
+        unread = is_bound and held.process.suffered("results failed", since=held.at)
+        return "" if unknown or unread or held.may_be_suspect or held.with_suspect else "given back for no reason"
     return f"given back, but it {how or 'still runs'}"
 
 

@@ -19,8 +19,11 @@ FAULTS = (
     "cancel",  # calls of clients are cancelled, and workers' own tasks
     "stop",  # workers are stopped gracefully, or hurried, and started again
     "poison",  # jobs that take their process down
+    "renewals",  # for a while extends fail, and every other call passes
     "admin",  # an operator cancels, requeues, deletes, pauses and resumes
 )
+
+LATE_FAULT = "renewals"  # drawn from a stream of its own, so that the seeds that were kept mean what they meant
 
 KINDS = {  # what a job does, and how often there is one
     "plain": 8,
@@ -116,7 +119,9 @@ def stream(seed: int, name: str) -> random.Random:
 def make_plan(seed: int) -> Plan:
     rng = stream(seed, "plan")
     calm = rng.random() < 0.08
-    faults = () if calm else tuple(name for name in FAULTS if rng.random() < 0.42)
+    faults = () if calm else tuple(name for name in FAULTS if name != LATE_FAULT and rng.random() < 0.42)
+    if not calm and stream(seed, LATE_FAULT).random() < 0.42:
+        faults += (LATE_FAULT,)
     lease = rng.choice([3.0, 4.0, 6.0])
     active = rng.uniform(8.0, 22.0)
     own_clock = "clock" in faults and rng.random() < 0.4

@@ -16,6 +16,7 @@ SOMETIMES = (
     "frozen before a settle",
     "clock stepped",
     "outage",
+    "renewals fail",
     "client call cancelled",
     "worker cancelled",
     "stopped gracefully",
@@ -39,6 +40,7 @@ SOMETIMES = (
     "zombie settle refused",
     "enqueue met a known job",
     "enqueue given up",
+    "a lost lease that its worker lived to tell",
     # Each way of a job was gone
     "retried after a failure",
     "dead-lettered",
@@ -55,6 +57,7 @@ SOMETIMES = (
     "handed over to a workflow",
     "workflow that cannot be stored",
     "join released",
+    "results were given to a step",
     "group was full",
     "stubborn handler",
     "interrupted: timeout",

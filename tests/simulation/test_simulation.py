@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.simulation.plan import FAULTS, make_plan
 from tests.simulation.run import digest, play, report, shrink, trace
 from tests.simulation.sometimes import SOMETIMES
 
-SEEDS = figure(test=300, chaos=20_000)
+SEEDS = figure(test=200, full=2_000)
 CHUNKS = 20
 
 
@@ -89,6 +90,18 @@ def test_without_faults_each_job_is_executed_as_often_as_it_says() -> None:
         journal = play(plan)
         assert not journal.problems, journal.problems
         assert not journal.happened["takeover"]
+
+
+def test_no_job_dies_as_crashed_while_every_process_lives() -> None:
+    """Whatever calls fail, and above all renewals: the workers live, and say so."""
+    happened: Counter[str] = Counter()
+    for plan in map(make_plan, range(30, 60)):
+        if not any(spec.kind == "poison" for spec in plan.specs.values()):
+            faults = ("renewals", "outage", "fail")
+            journal = play(replace(plan, faults=faults, trouble=4.0, active=40.0, own_clock=False, specs={}))
+            assert not journal.problems, journal.problems[0]
+            happened.update(journal.happened)
+    assert happened["a lost lease that its worker lived to tell"] > 50
 
 
 def test_every_fault_is_somewhere_in_the_plans() -> None:

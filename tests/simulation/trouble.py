@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 async def disturb(world: "World") -> None:
     rng, plan = world.chaos, world.plan
-    menu = [name for name in ("kill", "freeze", "clock", "cancel", "stop", "outage") if name in plan.faults]
+    menu = [name for name in ("kill", "freeze", "clock", "cancel", "stop", "outage", "renewals") if name in plan.faults]
     while menu and world.faulty:
         await asyncio.sleep(rng.expovariate(plan.trouble / 4))
         if not world.faulty:
@@ -25,6 +25,10 @@ async def disturb(world: "World") -> None:
             world.network.down_until = world.loop.time() + rng.uniform(0.2, 1.5) * plan.lease
             world.journal.count("outage")
             world.journal.say("world", f"outage until {world.network.down_until:.3f}")
+        elif what == "renewals":
+            world.network.renewals_down_until = world.loop.time() + rng.uniform(0.8, 2.5) * plan.lease
+            world.journal.count("renewals fail")
+            world.journal.say("world", f"renewals fail until {world.network.renewals_down_until:.3f}")
         elif what == "cancel":
             cancel(world, rng)
         else:

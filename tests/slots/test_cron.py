@@ -30,7 +30,7 @@ def parsed(text: str) -> Any:
 
 
 @given(expressions(), walls)
-@settings(max_examples=figure(test=100, chaos=5_000))
+@settings(max_examples=figure(test=100, full=2_000))
 def test_the_next_match_is_the_one_that_cronsim_finds(expression: Expression, wall: datetime):
     found = parsed(expression.text)
     if found is None:
@@ -43,7 +43,7 @@ def test_the_next_match_is_the_one_that_cronsim_finds(expression: Expression, wa
 
 
 @given(expressions(), walls)
-@settings(max_examples=figure(test=100, chaos=5_000))
+@settings(max_examples=figure(test=100, full=2_000))
 def test_the_next_match_matches_and_nothing_before_it_does(expression: Expression, wall: datetime):
     found = parsed(expression.text)
     assume(found is not None)
@@ -133,7 +133,7 @@ def test_a_day_that_some_months_lack_is_not_refused():
 
 
 @given(st.one_of(st.text(max_size=220), st.text("0123456789*/-,LW#@ JANMOSU", max_size=220)))
-@settings(max_examples=figure(test=200, chaos=30_000))
+@settings(max_examples=figure(test=200, full=10_000))
 def test_any_text_is_an_expression_or_a_value_error(text: str):
     refused = ""
     try:

@@ -181,7 +181,6 @@ def test_the_copy_without_a_mistake_passes(tmp_path: Path):
         check_limits(found)
 
 
-@pytest.mark.rotates(3)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_mistake_is_noticed(mutant: Mutant, tmp_path: Path):
     with copied(mutant, tmp_path) as found:

@@ -14,6 +14,7 @@ from taskharbor import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.client import retries
 from taskharbor.drivers import Driver, open_driver
 from taskharbor.testing.faults import VERBS
+from tests import lanes
 from tests.stall.calls import CALLS, ENDS, LONG, PARTS, World, all_made, found
 
 
@@ -45,7 +46,7 @@ def test_every_public_call_is_made():
     assert set(CALLS) | ENDS | PARTS == set(found())
 
 
-@pytest.mark.rotates(2)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("hangs"))
 @pytest.mark.parametrize("how", ["hangs", "is away", "refuses"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_call_ends(verb, how, monkeypatch):

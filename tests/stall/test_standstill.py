@@ -10,10 +10,23 @@ import pytest
 from taskharbor import BackendUnavailable, FeatureMissing, Harbor, JobContext, TaskHarborError
 from taskharbor.drivers import open_driver
 from taskharbor.worker import stop_budget
+from tests import lanes
 from tests.stall.calls import CALLS, LONG, World, all_made
 from tests.stall.stores import Store, store
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_every_call_ends_in_its_own_time[postgres-in use]",
+        "test_every_call_ends_in_its_own_time[redis-in use]",
+        "test_every_call_ends_in_its_own_time[sqlite write-in use]",
+        "test_it_goes_on_when_the_store_does[postgres]",
+        "test_a_worker_ends[redis-busy-stop]",
+        "test_a_worker_ends[sqlite write-busy-stop]",
+        "test_closing_ends[postgres]",
+        "test_the_default_budget_is_ten_seconds",
+    ),
+)
 
 __all__ = ["store"]
 VERBS = {"enqueue", "enqueue_many", "cancel", "requeue", "delete", "pause", "resume"}

@@ -203,11 +203,13 @@ def serve_and_end(deployed: Deployed, arguments: list[str], type: str) -> None:
     assert yard.ended(program) == 0
 
 
+@pytest.mark.left_to("full")
 def test_the_commands_of_the_image_work(deployed: Deployed) -> None:
     entry = json.loads(last("ENTRYPOINT"))
     serve_and_end(deployed, [*entry, *json.loads(last("CMD"))], "echo")
 
 
+@pytest.mark.left_to("full")
 def test_the_commands_of_the_compose_file_work(deployed: Deployed) -> None:
     services = compose()["services"]
     entry = json.loads(last("ENTRYPOINT"))

@@ -149,7 +149,7 @@ class Taking:
         await self.heart._opened.wait()
         [self.reserved] = await self.store.reserve(["default"], self.heart._clock.now(), LEASE, 1, "w")
         lease = self.reserved.lease
-        lost = ("dead", None, 1_000)
+        lost = ("dead", None, 1_000, False)
         held = messages.TakenLease("a", "default", lease.token, to_ms(lease.expires_at), 0, None, lost)
         receive(self.process, messages.Taken([held], []))
         self.process.worker = "w"

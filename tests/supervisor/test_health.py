@@ -13,10 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from taskharbor.cli.main import main
+from tests import lanes
 from tests.servers.postgres import free_port
 from tests.supervisor.worker_run import Yard, eventually
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_port_and_file_report_whether_the_store_was_polled", "test_a_stale_health_file_is_not_trusted"
+    ),
+)
 
 
 def get(port: int, path: str) -> tuple[int, dict[str, Any]]:

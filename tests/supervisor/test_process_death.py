@@ -10,9 +10,17 @@ import signal
 import pytest
 
 from taskharbor.model.job import State
+from tests import lanes
 from tests.supervisor.worker_run import STORES, Yard, eventually, exists, on
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_jobs_of_a_killed_process_run_again_at_once[sqlite]",
+        "test_only_the_job_that_kills_its_process_is_blamed",
+        "test_children_of_a_dead_process_end_before_its_jobs_run_again",
+    ),
+)
 
 LONG = ("--lease", "600", "--heartbeat", "200")
 

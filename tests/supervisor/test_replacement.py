@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from taskharbor import JobRequest
+from tests import lanes
 from tests.supervisor.worker_run import Yard, eventually
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_a_process_is_replaced_after_max_jobs_and_nothing_is_lost",
+        "test_a_process_whose_slots_are_all_stuck_is_reported_and_replaced",
+    ),
+)
 
 
 def test_a_process_is_replaced_after_max_jobs_and_nothing_is_lost(here: Yard) -> None:

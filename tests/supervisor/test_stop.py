@@ -9,9 +9,17 @@ import subprocess
 
 import pytest
 
+from tests import lanes
 from tests.supervisor.worker_run import STORES, Yard, children_of, eventually, on
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_at_term_what_finishes_is_settled_and_the_rest_given_back[postgres]",
+        "test_a_third_signal_kills_and_blames_no_job",
+        "test_one_signal_to_the_whole_group_drains",
+    ),
+)
 
 LONG = ("--lease", "600", "--heartbeat", "200")
 

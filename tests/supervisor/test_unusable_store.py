@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers.postgres.tries import _is_lasting
+from tests import lanes
 from tests.servers import postgres, redis
 from tests.supervisor.test_usage_errors import run
 
@@ -69,7 +70,7 @@ HOPELESS: dict[Address, str] = {
 }
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("other_tables", "no_database"))
 @pytest.mark.parametrize("address", HOPELESS, ids=lambda make: make.__name__)
 def test_a_store_that_can_never_open_ends_the_start_with_its_reason(address: Address, tmp_path: Path) -> None:
     code, said = run("--dsn", address(tmp_path), cwd=tmp_path)

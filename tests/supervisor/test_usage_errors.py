@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import lanes
 from tests.supervisor.worker_run import PATIENCE, Yard, eventually
 
 
@@ -44,7 +45,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.left_to("full", except_for=lanes.Chosen("no module"))
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_usage_error_is_one_clear_line(case: str, tmp_path: Path) -> None:
     options, expected = MISTAKES[case]
@@ -53,7 +54,7 @@ def test_a_usage_error_is_one_clear_line(case: str, tmp_path: Path) -> None:
     (tmp_path / "leaving.py").write_text("raise SystemExit(3)\n")
     with closing(sqlite3.connect(tmp_path / "newer.db")) as newer:
         newer.executescript(
-            "CREATE TABLE taskharbor_meta (schema INTEGER, oldest INTEGER);"
+            "CREATE TABLE taskharbor_meta (version INTEGER, oldest INTEGER);"
             "INSERT INTO taskharbor_meta VALUES (999, 999)"
         )
     code, said = run(*options, cwd=tmp_path)

@@ -29,7 +29,7 @@ STORES = ("sqlite", "postgres", "redis")
 
 def on(*stores: str) -> pytest.MarkDecorator:
     """Run a test in the yard `there`, on these stores; in the larger runs on all."""
-    return pytest.mark.parametrize("there", STORES if lanes.run() == "chaos" else stores, indirect=True)
+    return pytest.mark.parametrize("there", STORES if lanes.run() == "full" else stores, indirect=True)
 
 
 def eventually(look: Callable[[], T], what: str = "") -> T:

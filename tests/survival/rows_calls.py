@@ -64,7 +64,7 @@ def cancellation(store: str, folder: Path) -> Figures:
             }
 
         names = list(await calls())
-        for name in lanes.share(names, 3) * rounds:
+        for name in lanes.few(names, ["enqueue", "reserve", "extend", "settle"]) * rounds:
             steps = 1
             while steps < MOST_STEPS:
                 task = asyncio.ensure_future((await calls())[name]())
@@ -102,7 +102,11 @@ def cancellation(store: str, folder: Path) -> Figures:
 @row("backlog", seconds=250)
 def backlog(store: str, folder: Path) -> Figures:
     """A reserve beside many ready jobs, scheduled ones, and jobs whose lease has ended."""
-    ready, scheduled, expired = lanes.figure(1000, 1_000_000), lanes.figure(100, 100_000), lanes.figure(20, 10_000)
+    ready, scheduled, expired = (
+        lanes.figure(1000, chaos=1_000_000),
+        lanes.figure(100, chaos=100_000),
+        lanes.figure(20, chaos=10_000),
+    )
     calls = lanes.figure(test=20, chaos=3000)
     found = shared_store(store, folder)
 

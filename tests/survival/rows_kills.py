@@ -34,7 +34,7 @@ def kill_points(store: str, folder: Path) -> Figures:
     rounds, lease = lanes.figure(test=1, chaos=2), lanes.figure(test=1, chaos=6)
     points = [*WORKER_POINTS, *PRODUCER_POINTS, *(f"chord: {point}" for point in FLOW_POINTS)]
     points += [f"spawn: settle {when} 1" for when in ("before", "after")]
-    chosen = lanes.share(points, 6) * rounds
+    chosen = lanes.few(points, points[::6]) * rounds
     first = 0
     with field_on(shared_store(store, folder), folder, lease=lease, concurrency=2) as field:
         for point in chosen:
@@ -91,7 +91,7 @@ def zombie(store: str, folder: Path) -> Figures:
     When it wakes, another worker runs its job, and has not ended: only the token tells the two apart.
     """
     rounds, lease = lanes.figure(test=1, chaos=4), lanes.figure(test=1, chaos=6)
-    kinds = lanes.share(["in the handler", "before the settle"], 2) * rounds
+    kinds = lanes.few(["in the handler", "before the settle"], ["before the settle"]) * rounds
     with field_on(shared_store(store, folder), folder, lease=lease, concurrency=1) as field:
         for turn, kind in enumerate(kinds):
             at = "handler in 1 stop" if kind == "in the handler" else "settle before 1 stop"

@@ -58,7 +58,7 @@ def wired(store: Store) -> Iterator[tuple[Wire, Store]]:
 @row("network", stores=("postgres", "redis"), seconds=150)
 def network(store: str, folder: Path) -> Figures:
     """Workers and a producer behind a proxy that resets, swallows, slows and cuts."""
-    kinds = lanes.share(["reset", "black hole", "slow", "cut", "refused"], 5) * lanes.figure(test=1, chaos=3)
+    kinds = lanes.few(["reset", "black hole", "slow", "cut", "refused"], ["cut"]) * lanes.figure(test=1, chaos=3)
     jobs, hole = lanes.figure(test=60, chaos=6000), lanes.figure(test=1, chaos=12)
     direct = shared_store(store, folder)
     noticed = []

@@ -79,7 +79,7 @@ def supervised_kill(store: str, folder: Path) -> Figures:
 @row("poison", seconds=120)
 def poison(store: str, folder: Path) -> Figures:
     """A handler that takes its process down runs max_lost times, then is dead; its neighbours go on unblamed."""
-    kinds = list(POISONS) if lanes.run() == "chaos" else lanes.share(list(POISONS), 3)
+    kinds = lanes.few(POISONS, [*POISONS][:2])
     neighbours = lanes.figure(test=4, chaos=50)
     with field_on(shared_store(store, folder), folder) as field:
         sender = Sender(field)
@@ -109,7 +109,7 @@ def blocked(store: str, folder: Path) -> Figures:
     """Handlers that block for longer than a lease: under `worker run` of any kind, inside an application those that
     release the interpreter. Nothing runs twice, and the log names the handler."""
     lease, seconds = lanes.figure(test=3, chaos=10), lanes.figure(test=5, chaos=25)
-    kinds = lanes.share(list(BLOCKS), 3)
+    kinds = lanes.few(BLOCKS, [*BLOCKS][:2])
     with field_on(shared_store(store, folder), folder, lease=lease, concurrency=1) as field:
         sender = Sender(field)
         for kind in kinds:
@@ -150,7 +150,7 @@ def signals(program: subprocess.Popen[bytes], how: str) -> None:
 def shutdown(store: str, folder: Path) -> Figures:
     """SIGTERM under load, at any moment from the start on: once, twice, to the group, then SIGKILL."""
     hows = ["SIGTERM", "SIGTERM twice", "SIGTERM to the group", "SIGTERM twice, SIGKILL"]
-    chosen = lanes.share(hows, 4) * lanes.figure(test=1, chaos=3)
+    chosen = lanes.few(hows, ["SIGTERM twice, SIGKILL"]) * lanes.figure(test=1, chaos=3)
     jobs = lanes.figure(test=20, chaos=100)
     latest = 0.0
     with field_on(shared_store(store, folder), folder) as field:

@@ -91,17 +91,8 @@ def test_the_texts_of_the_errors():
     assert str(errors.Snooze(5)) == "snoozed for 5"
 
 
-@pytest.mark.parametrize(
-    ("last_error", "kind"),
-    [
-        ("", ""),
-        ("ValueError: text: more", "ValueError"),
-        ("Refused", "Refused"),
-        ("make.<locals>.Boom: text", "make.<locals>.Boom"),
-        ("a text that another program has written: so", ""),
-        (": nothing", ""),
-    ],
-)
-def test_the_class_of_a_dead_jobs_last_error(last_error: str, kind: str):
-    error = errors.JobDead("j", "why", last_error)
-    assert (error.last_error, error.error_class) == (last_error, kind)
+def test_the_class_of_a_dead_jobs_last_error_is_the_one_given():
+    error = errors.JobDead("j", "why", "Boom: text", "app.Boom")
+    assert (error.last_error, error.error_class) == ("Boom: text", "app.Boom")
+    assert pickle.loads(pickle.dumps(error)).error_class == "app.Boom"
+    assert errors.JobDead("j", "why", "Boom: text").error_class == "", "the text is no record"

@@ -13,7 +13,7 @@ import pytest
 
 from tests import lanes
 
-LIST = lanes.read_list("alpha 10\nbeta 20 chaos  # has a larger figure\n\n# a comment\n")
+LIST = lanes.read_list("alpha 10\nbeta 20 matrix  # also on other servers\n\n# a comment\n")
 
 
 def passed(number: int, seconds: float = 0.0, **left: int) -> lanes.Record:
@@ -25,15 +25,15 @@ def passed(number: int, seconds: float = 0.0, **left: int) -> lanes.Record:
 
 def test_list_knows_names_and_runs() -> None:
     assert [lane.name for lane in LIST] == ["alpha", "beta"]
-    assert LIST[0].runs == {"test"}
-    assert LIST[1].runs == {"test", "chaos"}
+    assert LIST[0].runs == {"test", "full"}
+    assert LIST[1].runs == {"test", "full", "matrix"}
     assert [lane.ceiling for lane in LIST] == [10, 20]
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("alpha 10 choas", "line 1: expected test, quick, matrix, chaos, soak, got choas"),
+        ("alpha 10 choas", "line 1: expected test, quick, full, matrix, chaos, soak, got choas"),
         ("alpha 10\nalpha 10", "line 2: alpha is listed twice"),
         ("alpha 10 +mysql", "line 1: expected postgres, pgbouncer, redis, chromium, django, got mysql"),
         ("alpha", "line 1: expected a ceiling in seconds after alpha, got ''"),
@@ -55,6 +55,11 @@ def test_a_lane_names_the_servers_that_it_needs(capsys: pytest.CaptureFixture[st
 
 def test_own_list_is_well_formed() -> None:
     assert lanes.listed()
+
+
+def test_all_lanes_together_take_nine_minutes() -> None:
+    processes, seconds = 4, 540
+    assert sum(lane.ceiling for lane in lanes.listed()) <= processes * seconds
 
 
 def test_every_directory_leads_to_a_listed_lane() -> None:
@@ -103,23 +108,23 @@ def test_unlisted_lane_is_named() -> None:
 
 
 def test_larger_run_wants_its_own_lanes_only() -> None:
-    assert lanes.compare(LIST, {"beta": passed(1)}, "chaos") == []
-    (sentence,) = lanes.compare(LIST, {}, "chaos")
-    assert "TASKHARBOR_LANE=chaos make lane LANE=beta" in sentence
+    assert lanes.compare(LIST, {"beta": passed(1)}, "matrix") == []
+    (sentence,) = lanes.compare(LIST, {}, "matrix")
+    assert "TASKHARBOR_LANE=matrix make lane LANE=beta" in sentence
 
 
 def test_what_a_lane_leaves_to_a_larger_run_must_be_listed_there() -> None:
-    assert lanes.compare(LIST, {"alpha": passed(3), "beta": passed(1, chaos=7)}) == []
+    assert lanes.compare(LIST, {"alpha": passed(3, full=2), "beta": passed(1, matrix=7)}) == []
     (sentence,) = lanes.compare(LIST, {"alpha": passed(3, matrix=7), "beta": passed(1)})
     assert "alpha leaves 7 test(s) to matrix, where it is not listed" in sentence
 
 
 def test_records_of_all_processes_add_up(tmp_path: Path) -> None:
-    lanes.write_records(tmp_path / "new", "gw0-1", {"alpha": passed(2, 1.5, chaos=4)})
-    mixed = lanes.Record(Counter(passed=1, skipped=1), 2.0, Counter(chaos=4))
+    lanes.write_records(tmp_path / "new", "gw0-1", {"alpha": passed(2, 1.5, full=4)})
+    mixed = lanes.Record(Counter(passed=1, skipped=1), 2.0, Counter(full=4))
     lanes.write_records(tmp_path / "new", "gw1-2", {"alpha": mixed, "beta": passed(5)})
     assert lanes.read_records(tmp_path / "new") == {
-        "alpha": lanes.Record(Counter(passed=3, skipped=1), 3.5, Counter(chaos=4)),
+        "alpha": lanes.Record(Counter(passed=3, skipped=1), 3.5, Counter(full=4)),
         "beta": passed(5),
     }
 
@@ -127,16 +132,16 @@ def test_records_of_all_processes_add_up(tmp_path: Path) -> None:
 def test_a_lane_above_its_ceiling_is_reported_and_does_not_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "lanes.txt").write_text("alpha 10\nbeta 20 chaos\n")
+    (tmp_path / "lanes.txt").write_text("alpha 10\nbeta 20\n")
     monkeypatch.setattr(lanes, "LIST", tmp_path / "lanes.txt")
-    lanes.write_records(tmp_path / "ran", "main-1", {"alpha": passed(1, 10.0), "beta": passed(2, 21.4, chaos=3)})
+    lanes.write_records(tmp_path / "ran", "main-1", {"alpha": passed(1, 10.0), "beta": passed(2, 21.4, full=3)})
     assert lanes.main(["check", str(tmp_path / "ran")]) == 0
     said = capsys.readouterr().out
     assert "alpha      1 passed     10 of  10 s\n" in said
-    assert "beta       2 passed     21 of  20 s  (3 more in chaos)\n" in said
+    assert "beta       2 passed     21 of  20 s  (3 more in full)\n" in said
     assert said.count("WARNING") == 1
     assert "WARNING: lane beta took 21 s, its ceiling is 20 s" in said
-    assert lanes.main(["check", str(tmp_path / "ran"), "--run", "chaos"]) == 0
+    assert lanes.main(["check", str(tmp_path / "ran"), "--run", "full"]) == 0
     assert "WARNING" not in capsys.readouterr().out, "ceilings are those of make test"
 
 
@@ -178,10 +183,12 @@ def test_figure_follows_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {}
     for run in lanes.RUNS:
         monkeypatch.setenv("TASKHARBOR_LANE", run)
-        sizes[run] = lanes.figure(test=1_000, chaos=20_000)
-    assert sizes == {"test": 1_000, "quick": 1_000, "matrix": 1_000, "chaos": 20_000, "soak": 1_000}
+        sizes[run] = (lanes.figure(1), lanes.figure(1, 2), lanes.figure(1, chaos=3), lanes.figure(1, 2, 3))
+    small = (1, 1, 1, 1)
+    larger = {"full": (1, 2, 1, 2), "chaos": (1, 2, 3, 3)}
+    assert sizes == {"test": small, "quick": small, "matrix": small, "soak": small, **larger}
     monkeypatch.setenv("TASKHARBOR_LANE", "kaos")
-    with pytest.raises(ValueError, match="expected test, quick, matrix, chaos, soak, got 'kaos'"):
+    with pytest.raises(ValueError, match="expected test, quick, full, matrix, chaos, soak, got 'kaos'"):
         lanes.run()
 
 
@@ -189,7 +196,7 @@ def test_soak_stops_at_the_first_failing_round_and_says_how_to_repeat_it(capfd: 
     child = "import os, sys; sys.exit(7 if os.environ['TASKHARBOR_LANE'] == 'soak' else 0)"
     assert lanes.soak([sys.executable, "-c", child], budget=60) == 7
     said = capfd.readouterr()
-    assert said.out.count("soak: round") == 1
+    assert said.out.count("soak: ") == 1
     assert "TASKHARBOR_SEED=" in said.err
 
 
@@ -308,8 +315,8 @@ def test_test_without_a_lane_is_an_error(project: Path) -> None:
 
 
 def test_larger_run_selects_its_lanes(project: Path) -> None:
-    (project / "tests/lanes.txt").write_text("unit 1\nalpha 1\nbeta 1 chaos\ngamma 1\n")
-    done = pytest_in(project, TASKHARBOR_LANE="chaos", TASKHARBOR_LANES=".lanes")
+    (project / "tests/lanes.txt").write_text("unit 1\nalpha 1\nbeta 1 matrix\ngamma 1\n")
+    done = pytest_in(project, TASKHARBOR_LANE="matrix", TASKHARBOR_LANES=".lanes")
     assert done.returncode == 0, done.stdout
     assert recorded(project) == {"alpha": {"passed": 1}, "beta": {"passed": 1}}
     (file,) = (project / ".lanes").iterdir()
@@ -327,84 +334,71 @@ class TestOtherVersion:
 """
 
 
-ROTATING = """
+CHOSEN = """
 import pytest
+from tests import lanes
 
-@pytest.mark.rotates(3)
-@pytest.mark.parametrize("n", range(7))
-def test_turns(n): print(f"<{n}>")
-"""
+pytestmark = pytest.mark.left_to("full", except_for=lanes.Chosen("test_whole", "test_one[2-two words]", "redis"))
 
-
-def test_each_rotating_test_has_its_turn(project: Path) -> None:
-    (project / "tests/lanes.txt").write_text("unit 1 chaos\n")
-    (project / "tests/unit/test_sample.py").write_text(ROTATING)
-    ran = {}
-    for knobs in (
-        {"TASKHARBOR_PART": "0"},
-        {"TASKHARBOR_PART": "4"},
-        {"TASKHARBOR_LANE": "chaos"},
-    ):
-        done = pytest_in(project, "-s", TASKHARBOR_LANES=".lanes", **knobs)
-        ran[*knobs.values()] = re.findall(r"<(\d)>", done.stdout)
-    assert ran == {("0",): ["0", "3", "6"], ("4",): ["1", "4"], ("chaos",): list("0123456")}
-    assert lanes.read_records(project / ".lanes")["unit"].left == {"chaos": 5}
-
-
-ROTATING_CLASSES = """
-import pytest
-
-@pytest.mark.rotates(2, except_for=lambda name: name == "test_always")
-class TestAll:
-    def test_a(self): print("<a>")
-    def test_always(self): print("<always>")
-    def test_b(self): print("<b>")
-    def test_c(self): print("<c>")
-
-@pytest.mark.rotates(2)
-@pytest.mark.left_to("matrix", except_for=lambda name: name != "test_never")
-class TestSome:
-    def test_d(self): print("<d>")
-    def test_never(self): print("<never>")
-    def test_e(self): print("<e>")
+def test_whole(): print("<whole>")
+def test_never(): print("<never>")
+@pytest.mark.parametrize("word", ["two words", "three"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_one(n, word): print(f"<{n} {word}>")
+@pytest.mark.parametrize("store", ["redis", "redis7"])
+def test_on(store): print(f"<{store}>")
+@pytest.mark.left_to("matrix")
+@pytest.mark.left_to("full", except_for=lanes.Chosen("test_nearer"))
+def test_nearer(): print("<nearer>")
 """
 
 
 @pytest.mark.parametrize(
-    ("knobs", "printed", "left"),
+    ("run", "printed"),
     [
-        ({"TASKHARBOR_PART": "0"}, ["always", "b", "d"], {"chaos": 2, "matrix": 2}),
-        ({"TASKHARBOR_PART": "1"}, ["a", "always", "c", "e"], {"chaos": 1, "matrix": 2}),
-        ({"TASKHARBOR_PART": "1", "TASKHARBOR_LANE": "matrix"}, ["a", "always", "c", "d", "never", "e"], {"chaos": 1}),
-        ({"TASKHARBOR_PART": "0", "TASKHARBOR_LANE": "chaos"}, ["a", "always", "b", "c", "d", "e"], {"matrix": 1}),
+        ("", ["whole", "2 two words", "redis", "nearer"]),
+        ("full", ["whole", "never", "1 two words", "2 two words", "1 three", "2 three", "redis", "redis7", "nearer"]),
     ],
 )
-def test_the_tests_of_a_class_take_turns(
-    project: Path, knobs: dict[str, str], printed: list[str], left: dict[str, int]
-) -> None:
-    (project / "tests/lanes.txt").write_text("unit 1 matrix chaos\n")
-    (project / "tests/unit/test_sample.py").write_text(ROTATING_CLASSES)
-    done = pytest_in(project, "-s", TASKHARBOR_LANES=".lanes", **knobs)
-    assert re.findall(r"<(\w+)>", done.stdout) == printed
-    assert lanes.read_records(project / ".lanes")["unit"].left == left
+def test_chosen_tests_run_each_time_and_all_of_them_in_full(project: Path, run: str, printed: list[str]) -> None:
+    (project / "tests/lanes.txt").write_text("unit 1\n")
+    (project / "tests/unit/test_sample.py").write_text(CHOSEN)
+    done = pytest_in(project, "-s", TASKHARBOR_LANES=".lanes", TASKHARBOR_LANE=run)
+    assert sorted(re.findall(r"<([\w ]+)>", done.stdout)) == sorted(printed), done.stdout
+    assert lanes.read_records(project / ".lanes")["unit"].left == ({} if run else {"full": 5})
 
 
-def test_a_share_of_a_list_follows_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chosen_name_that_no_test_has_is_an_error(project: Path) -> None:
+    (project / "tests/unit/test_sample.py").write_text(CHOSEN.replace('"test_whole", ', '"test_hole", '))
+    done = pytest_in(project)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_sample.py: no test is called test_hole" in done.stderr
+
+
+def test_a_few_of_a_list_are_chosen_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TASKHARBOR_LANE", raising=False)
-    shares = []
-    for part in ("9", "10", "11"):
-        monkeypatch.setenv("TASKHARBOR_PART", part)
-        shares.append(lanes.share(range(8), 3))
-    assert shares == [[0, 3, 6], [1, 4, 7], [2, 5]]
-    monkeypatch.setenv("TASKHARBOR_LANE", "chaos")
-    assert lanes.share(range(8), 3) == list(range(8))
+    assert lanes.few(range(8), [2, 5]) == [2, 5]
+    with pytest.raises(ValueError, match=r"expected some of \[0, 1, 2\], got \[7\]"):
+        lanes.few(range(3), [1, 7])
+    monkeypatch.setenv("TASKHARBOR_LANE", "full")
+    assert lanes.few(range(8), [2, 5]) == list(range(8))
 
 
-def test_the_part_follows_the_commit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TASKHARBOR_PART")
-    assert lanes.part() == lanes.part() < lanes.PARTS
-    monkeypatch.setenv("TASKHARBOR_PART", "7")
-    assert lanes.part() == 7
+DRAWN = """
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_drawn(number): print(f"<{number}>")
+"""
+
+
+def test_every_value_is_the_same_each_time_unless_a_seed_is_given(project: Path) -> None:
+    (project / "tests/unit/test_sample.py").write_text(DRAWN)
+    plugin = ["-s", "-p", "_hypothesis_pytestplugin"]
+    drawn = [pytest_in(project, *plugin, *seed).stdout for seed in ([], [], ["--hypothesis-seed=7"])]
+    first, again, seeded = (re.findall(r"<(-?\d+)>", out) for out in drawn)
+    assert len(first) == len(seeded) == 100
+    assert first == again != seeded
 
 
 @pytest.mark.parametrize(
@@ -418,7 +412,7 @@ def test_the_part_follows_the_commit(project: Path, monkeypatch: pytest.MonkeyPa
 def test_what_is_left_to_another_run(
     project: Path, run: str, arguments: list[str], passed: int, left: dict[str, int]
 ) -> None:
-    (project / "tests/lanes.txt").write_text("unit 1 matrix chaos\n")
+    (project / "tests/lanes.txt").write_text("unit 1 matrix\n")
     (project / "tests/unit/test_sample.py").write_text(LEFT)
     done = pytest_in(project, *arguments, TASKHARBOR_LANE=run, TASKHARBOR_LANES=".lanes")
     assert done.returncode == 0, done.stdout

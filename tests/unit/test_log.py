@@ -57,6 +57,7 @@ EVENTS: list[Event] = [
     events.LeaseLost(JOB, "w", BROKEN),
     events.OutcomeRefused(JOB, "w", BROKEN),
     events.PolicyFailed(JOB, "w", raised(SystemExit(CANARY))),
+    events.ResultChanged(JOB, "w", "$.card", "a SecretStr is written as asterisks, and its value would be lost"),
     events.HandlerBlocked("w", JOB, 2.5, "tasks.py:7 in crunch"),
     events.HandlerBlocked("w", None, 2.5, "unknown"),
     events.HandlerStuck(JOB, "w", "timeout", 2, 16),

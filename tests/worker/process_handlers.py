@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from taskharbor import JobContext, Snooze, Unrecoverable
@@ -131,3 +132,17 @@ def checking(ctx: JobContext) -> str:
 def reports(ctx: JobContext) -> None:
     ctx.progress(1, 2, "in a process")
     ctx.cancelled.wait(60)
+
+
+@dataclass
+class Receipt:
+    number: int
+
+
+@dataclass
+class SignedReceipt(Receipt):
+    signature: str = "hunter2"
+
+
+def signed_receipt() -> Receipt:
+    return SignedReceipt(1)

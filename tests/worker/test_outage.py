@@ -65,7 +65,9 @@ async def test_settling_is_given_up_when_the_lease_ends(bench: Bench) -> None:
         bench.clock.advance(30)
         await bench.heard(OutcomeRefused)
         faults._failures.clear()
-        await bench.heard(JobSucceeded)
+        while not bench.of(JobSucceeded):  # once a renewal has reached the store it takes jobs again
+            bench.clock.advance(1)
+            await asyncio.sleep(0.001)
     assert (await bench.info("j")).job.deliveries == 2
 
 
@@ -223,7 +225,7 @@ def test_a_schema_that_does_not_fit_ends_the_worker_at_once(tmp_path: Path) -> N
 
     asyncio.run(make())
     connection = sqlite3.connect(tmp_path / "jobs.db")
-    connection.execute("UPDATE taskharbor_meta SET schema = 99, oldest = 99")
+    connection.execute("UPDATE taskharbor_meta SET version = 99, oldest = 99")
     connection.commit()
     connection.close()
     with pytest.raises(DriverError, match="upgrade TaskHarbor"):

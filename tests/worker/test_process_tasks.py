@@ -9,10 +9,18 @@ import pytest
 from taskharbor.events import JobProgress, JobRetried, JobStarted
 from taskharbor.policy.metadata import UNRECOVERABLE_KEY, write_unrecoverable
 from taskharbor.policy.retry import Fixed
+from tests import lanes
 from tests.worker import process_handlers as handlers
 from tests.worker.workbench import Bench, bench_test, job
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to(
+    "full",
+    except_for=lanes.Chosen(
+        "test_a_job_runs_in_another_process_which_is_used_again",
+        "test_a_child_process_is_killed_at_the_timeout",
+        "test_an_exception_of_a_child_is_decided_like_any_other",
+    ),
+)
 
 
 @bench_test

@@ -18,9 +18,10 @@ import pytest
 
 from taskharbor.client import Client, JobRequest
 from taskharbor.drivers import open_driver
+from tests import lanes
 from tests.worker import signal_program
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.left_to("full", except_for=lanes.Chosen("test_one_signal"))
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 JOBS = ("coroutine", "swallowing", "background", "blocking", "elsewhere", "thread", "child")

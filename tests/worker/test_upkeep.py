@@ -10,6 +10,7 @@ from taskharbor.events import JobStarted, JobSucceeded
 from taskharbor.model.events import Observers
 from taskharbor.testing import ManualClock
 from taskharbor.worker.capacity import Capacity
+from taskharbor.worker.losses import CutOff
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.settings import settings
 from taskharbor.worker.upkeep import BEAT_INTERVAL_S, CHECK_INTERVAL_S, ROUND_INTERVAL_S, Upkeep
@@ -46,7 +47,14 @@ def test_upkeep_follows_the_stores_clock_each_round_and_on_request(
         outage = Outage("w", clock, Observers())
         driver = open_driver("memory://")
         capacity = Capacity(worker="w", concurrency=1, clock=clock, observers=Observers())
-        upkeep = Upkeep(settings=settings(name="w"), driver=driver, clock=clock, outage=outage, capacity=capacity)
+        upkeep = Upkeep(
+            settings=settings(name="w"),
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            capacity=capacity,
+            cut_off=CutOff(),
+        )
         upkeep.start()
         await once_asleep(clock)
         assert clock.followed == 0

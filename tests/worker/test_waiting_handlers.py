@@ -36,7 +36,7 @@ def test_a_wait_without_a_timeout_is_refused_with_a_hint(harbor: Harbor, colour:
     harbor.worker(concurrency=1).run(until_empty=True)
     with pytest.raises(JobDead) as caught:
         handle.result(1)
-    assert caught.value.error_class == "BlockingCall"
+    assert caught.value.error_class == "taskharbor.BlockingCall"
     for word in ("in a handler", "slot", "return chain(…)", "timeout=…"):
         assert word in str(caught.value)
 

@@ -96,6 +96,11 @@ class Bench:
         while (await self.info(id)).lease_expires_at != to:
             await asyncio.sleep(0)
 
+    async def heart_sleeps(self) -> None:
+        """Wait until a heart in a thread of its own sleeps on the clock: an advance before that would not wake it."""
+        while all(loop is self._loop for _, loop in list(self.clock._sleepers.values())):
+            await asyncio.sleep(0.001)
+
     @asynccontextmanager
     async def running(self, worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
         """The worker in the background; stopped at the end."""

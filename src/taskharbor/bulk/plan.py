@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.model.error_class import stored_error_name
 from taskharbor.model.job import OPERATIONS_QUEUE, JobInfo, JobRecord, State
 
 OPERATION_TYPE = "taskharbor.operation"
@@ -99,7 +100,7 @@ class FrozenFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             "type": self.type,
             "group": self.group,
             "flow_id": self.flow,
-            "error_class": self.error,
+            "error_class": None if self.error is None else stored_error_name(self.error),
             "fingerprint": self.fingerprint,
             "since": self.since,
             "until": self.until,

@@ -64,7 +64,7 @@ class OperationRunner:
             await self._settle(reserved, decide.refuse(job, reserved.lease, reason, self._clock.now()))
             return
         if job.lost >= SLICE_MAX_LOST:
-            await self._dead(reserved, state, decide.crashed(job, reserved.lease, self._clock.now()))
+            await self._dead(reserved, state, decide.crashed(job, reserved.lease, self._clock.now(), SLICE_MAX_LOST))
             return
         try:
             step = await run_slice(self._driver, state, self._clock, job.deliveries)

@@ -87,7 +87,7 @@ def _next(by: str, kind: DeadKind, given: dict[str, Any]) -> list[str]:
     show = f"taskharbor dlq show {kind.sample.job.id}"
     if by == "reason" or not kind.row.value:
         return [show]
-    chosen = options_of({**given, by: kind.row.value})
+    chosen = options_of({**given, by: kind.chosen_by(by)})
     return [show, f"taskharbor dlq requeue {chosen} --canary 5 --dry-run"]
 
 

@@ -29,6 +29,7 @@ from taskharbor.ops.timefmt import format_duration, format_moment, relative
 if TYPE_CHECKING:
     from taskharbor.client.operation import Operation
 
+MAX_NAMED = 5  # commands that an error suggests
 COLUMNS = (
     Column("id", whole=True, ids=True),
     Column("type", tail=True),
@@ -68,11 +69,24 @@ def change_many(target: Target, selection: Selection, action: str, **options: An
 
 def wrong_options(selection: Selection, error: Exception) -> Exception:
     """The usage error for options that make no sense together; an error of the store as it is."""
+    from taskharbor.client.jobs import BareErrorName
     from taskharbor.model.errors import TaskHarborError
 
     if isinstance(error, TaskHarborError):
         return error
+    if isinstance(error, BareErrorName):
+        commands = ", or: ".join(_with_error(selection, name) for name in error.names[:MAX_NAMED])
+        return usage_error(f"{selection.command}: --{error}. Type: {commands}")
     return usage_error(f"{selection.command}: {error}")
+
+
+def _with_error(selection: Selection, name: str) -> str:
+    """The command again, with the filter that was typed and another class."""
+    from taskharbor.cli.dead_summary import options_of
+
+    given = {**selection.given, "error": name}
+    state = f"--state {given['state']} " if "state" in given and not selection.command.startswith("dlq ") else ""
+    return f"taskharbor {selection.command} {state}{options_of(given)}"
 
 
 async def _preview(operator: Operator, selection: Selection, action: str, options: dict[str, Any]) -> Preview:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import Any
+
 from taskharbor.cli.output import at_terminal, write, write_table
 from taskharbor.cli.table import Column
 from taskharbor.ops import json_output
 from taskharbor.ops.overview import MAX_COUNTED, Overview
 from taskharbor.ops.text import one_line
-from taskharbor.ops.timefmt import relative
+from taskharbor.ops.timefmt import format_duration, relative
 
 ALWAYS_SHOWN = ("ready", "inflight", "dlq")  # columns that are printed even if every count is zero
 
@@ -21,14 +24,15 @@ def queue_table(found: Overview, *, narrow: bool) -> tuple[list[Column], list[li
         for state in json_output.STATES
         if not narrow or state in ALWAYS_SHOWN or any(row["jobs"][state] for row in found.queues)
     ]
-    columns = [Column("queue"), *(Column(state, right=True) for state in states), Column("workers", right=True)]
-    columns.append(Column("paused", whole=True))
+    columns = [Column("queue"), *(Column(state, right=True) for state in states)]
+    columns += [Column("workers", right=True), Column("paused", whole=True), Column("oldest wait", right=True)]
     rows = [
         [
             one_line(row["queue"]),
             *(_number(row["jobs"][state]) for state in states),
             str(row["workers"]),
             "paused" if row["paused"] else "",
+            _wait(row, found.at),
         ]
         for row in found.queues
     ]
@@ -37,6 +41,14 @@ def queue_table(found: Overview, *, narrow: bool) -> tuple[list[Column], list[li
 
 def _number(count: int) -> str:
     return f"{count}+" if count >= MAX_COUNTED else str(count)
+
+
+def _wait(row: dict[str, Any], now: datetime) -> str:
+    """How long the oldest ready job has waited."""
+    if not row["oldest_known"]:
+        return "?"
+    since: datetime | None = row["oldest_ready_at"]
+    return "-" if since is None else format_duration(max(now - since, timedelta()))
 
 
 def worker_table(found: Overview) -> tuple[list[Column], list[list[str]]]:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILTERS = ("state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until")
+ERROR_HELP = (
+    "Only jobs whose last error is of this class: zipfile.BadZipFile, or builtins.KeyError for one of Python's own. "
+    "A name without a module finds every class of that name; a command that changes jobs refuses it and says which "
+    "there are."
+)
 _PACE = {"spread": "--spread", "canary": "--canary", "max_failures": "--max-failures"}
 _WORDS = {
     "queue": "in the queue {}",
@@ -97,7 +102,7 @@ def error_options(command: F) -> F:
     """Add the filters that dead jobs are chosen by."""
     for option in (
         click.option("--fingerprint", metavar="TEXT", help="Only jobs whose last error has this fingerprint."),
-        click.option("--error", metavar="CLASS", help="Only jobs whose last error is of this class."),
+        click.option("--error", metavar="CLASS", help=ERROR_HELP),
         click.option("--until", callback=parse_time, metavar="TIME", help="The same, before this time."),
         click.option(
             "--since",

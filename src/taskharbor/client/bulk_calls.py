@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
+from taskharbor.model.error_class import full_error_name
 from taskharbor.model.times import Duration
 
 if TYPE_CHECKING:
@@ -327,6 +328,8 @@ class BulkCalls:
     ) -> Operation | DryRun:
         from taskharbor.client.operation import begin
 
+        jobs: Any = self
+        await jobs._refuse_bare_error(access, call_timeout)
         if dry_run:
             return await self._dry_run(access, plan, call_timeout)
         return await begin(self._client, access, plan, call_timeout)
@@ -338,7 +341,8 @@ class BulkCalls:
 
         jobs: Any = self
         cut = self.until or self._client.clock.now()
-        frozen = msgspec.structs.replace(jobs, until=min(cut, self._client.clock.now()))
+        error = None if self.error is None else full_error_name(self.error)
+        frozen = msgspec.structs.replace(jobs, until=min(cut, self._client.clock.now()), error=error)
         found, more = await frozen._some(access, COUNT_CAP_JOBS, PAGE_IDS, call_timeout)
         meant = [info for info in found if is_meant(plan, info)]
         return DryRun(plan.action.value, Count(len(meant), more), meant[:DRY_RUN_SAMPLE], frozen.until)

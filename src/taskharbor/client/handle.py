@@ -37,7 +37,8 @@ def dead(job: JobRecord) -> JobDead:
     """The error for a dead job, without the values of its payload."""
     from taskharbor.policy.mask import without_payload  # loaded only when there is a dead job
 
-    return JobDead(job.id, *without_payload(job, job.reason, job.last_error))
+    reason, last_error = without_payload(job, job.reason, job.last_error)
+    return JobDead(job.id, reason, last_error, job.error_class)
 
 
 class JobHandle(JobRecordCalls, Generic[R_co]):

@@ -15,6 +15,7 @@ from taskharbor.client.retries import with_retries
 from taskharbor.drivers.features import ATTEMPTS, FILTERS, offers, require
 from taskharbor.drivers.listing import JobQuery
 from taskharbor.model.bounds import check_label, check_name
+from taskharbor.model.error_class import error_class_of, error_query, full_error_name, is_bare
 from taskharbor.model.job import JobInfo, State
 from taskharbor.model.times import Duration, duration, moment
 from taskharbor.tasks.task import Task
@@ -40,6 +41,18 @@ class Count(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.n}+" if self.capped else str(self.n)
+
+
+class BareErrorName(ValueError):
+    """A change was asked for by a bare name, and the jobs have errors of classes with a module. `names` are the full
+    ones, one of which was meant."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        super().__init__(
+            f"error: expected the full name of one class, because jobs would be changed, got {name!r}; "
+            f"there are {', '.join(map(repr, names))}"
+        )
+        self.names = tuple(names)
 
 
 class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
@@ -128,11 +141,24 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
     async def _page(
         self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
     ) -> tuple[Sequence[JobInfo], str | None]:
+        named = {} if self.error is None else error_query(self.error)
+        return await self._listed(access, cursor, limit, call_timeout, whole, named)
+
+    async def _listed(
+        self,
+        access: StoreAccess,
+        cursor: str | None,
+        limit: int,
+        call_timeout: Duration | None,
+        whole: bool,
+        error: dict[str, str],
+    ) -> tuple[Sequence[JobInfo], str | None]:
+        """A page of the jobs with this error, which fit the rest of the filter."""
         client = self._client
         names = {"queue": self.queue, "state": self.state, "type": self.type, "group": self.group, "flow_id": self.flow}
         if offers(client.driver, FILTERS):
-            names |= {"error_class": self.error, "fingerprint": self.fingerprint}
-            more: dict[str, Any] = {"since": self.since, "until": self.until, "payloads": whole}
+            more: dict[str, Any] = {**error, "fingerprint": self.fingerprint, "since": self.since, "until": self.until}
+            more |= {"payloads": whole}
             given = {**names, **more, "order": "-id" if self.newest else "id"}
         else:
             self._check_features()
@@ -148,6 +174,26 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
             wanted = JobQuery(None, None, None, None, None, None, limit, since=self.since, until=self.until)
             items = [info for info in items if wanted.fits(info.job, info.state)]
         return items, following
+
+    async def _refuse_bare_error(self, access: StoreAccess, call_timeout: Duration | None) -> None:
+        """BareErrorName if jobs that fit the rest of the filter died of a class that the bare name may mean as well.
+
+        All of them are looked at: what is changed must not depend on what a page happens to hold.
+        """
+        if self.error is None or not is_bare(self.error):
+            return
+        found: set[str] = set()
+        cursor: str | None = None
+        while True:
+            named = {"error_name": self.error}
+            items, cursor = await self._listed(access, cursor, PAGE_IDS, call_timeout, False, named)
+            found |= {info.job.error_class for info in items}
+            if cursor is None:
+                break
+        if found:
+            own = full_error_name(self.error)
+            of_own, _ = await msgspec.structs.replace(self, error=own)._some(access, 1, 1, call_timeout)
+            raise BareErrorName(self.error, [*([own] if of_own else []), *sorted(found)])
 
     def _check_features(self) -> None:
         """FeatureMissing for what a driver without `filters` cannot list, and what cannot be sorted out here."""
@@ -178,8 +224,8 @@ def checked_jobs(
     for what, name in {"queue": queue, "type": job_type, "group": group, "flow": flow}.items():
         if name is not None:
             check_name(name, what)
-    error_class = error.__qualname__ if isinstance(error, builtins.type) else error
-    for what, name in {"error": error_class, "fingerprint": fingerprint}.items():
+    error_name = full_error_name(error_class_of(error)) if isinstance(error, builtins.type) else error
+    for what, name in {"error": error_name, "fingerprint": fingerprint}.items():
         if name is not None:
             check_label(name, what)
     if not isinstance(newest, bool):
@@ -191,7 +237,7 @@ def checked_jobs(
         type=job_type,
         group=group,
         flow=flow,
-        error=error_class,
+        error=error_name,
         fingerprint=fingerprint,
         since=None if since is None else moment(since, "since"),
         until=None if until is None else moment(until, "until"),

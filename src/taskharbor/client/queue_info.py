@@ -10,26 +10,26 @@ import msgspec
 from taskharbor.client.retries import with_retries
 from taskharbor.client.store_calls import COUNTS_CAP_JOBS
 from taskharbor.drivers.features import FILTERS, offers
-from taskharbor.model.job import JobRecord, State
+from taskharbor.model.job import QueueHead, State
+from taskharbor.model.queue_heads import read_heads
 
 if TYPE_CHECKING:
     from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
-SAMPLE_JOBS = 10  # ready jobs of a queue, in the order of their ids, among which the oldest is taken
-
 
 class QueueInfo(msgspec.Struct, frozen=True):
     """A queue as it is now: whether it is paused, and how many jobs it has in which state (zeros left out).
 
-    `oldest_ready_at`: since when the oldest ready job waits, looking at the ten with the lowest ids, which are those
-    that were enqueued first; None if no job is ready.
+    `oldest_ready_at`: since when the job is due that has been ready for longest; None if no job is ready. None also if
+    the store cannot tell without reading much, as in a queue of very many groups: then `oldest_known` is False.
     """
 
     name: str  # its name
     paused: bool  # whether workers leave it alone
     counts: dict[str, int]  # how many jobs it has, by state
     oldest_ready_at: datetime | None = None
+    oldest_known: bool = True  # False: it is not known whether a job waits, and since when
 
 
 async def read_counts(client: Client, cap: int | None, budget: Budget) -> dict[str, dict[str, int]]:
@@ -43,7 +43,9 @@ async def read_queues(client: Client, budget: Budget) -> list[QueueInfo]:
     async def read(driver: Any) -> list[QueueInfo]:
         counts = await _counts(client, driver, COUNTS_CAP_JOBS)
         names = sorted({*await driver.queues(), *counts})
-        return [await _queue(client, driver, name, counts.get(name, {})) for name in names]
+        waiting = [name for name in names if counts.get(name, {}).get(State.READY)]
+        heads = await read_heads(driver, waiting, client.clock.now())
+        return [await _queue(driver, heads.get(name) or QueueHead(name), counts.get(name, {})) for name in names]
 
     return await with_retries(read, budget)
 
@@ -59,15 +61,5 @@ async def _counts(client: Client, driver: Any, cap: int | None) -> dict[str, dic
     }
 
 
-async def _queue(client: Client, driver: Any, name: str, counts: dict[str, int]) -> QueueInfo:
-    oldest = None
-    if counts.get(State.READY):
-        more = {"payloads": False} if offers(client.driver, FILTERS) else {}
-        page = await driver.list(queue=name, state=State.READY, limit=SAMPLE_JOBS, now=client.clock.now(), **more)
-        oldest = min((waits_since(info.job) for info in page.items), default=None)
-    return QueueInfo(name, await driver.is_paused(name), counts, oldest)
-
-
-def waits_since(job: JobRecord) -> datetime:
-    """Since when a ready job waits: it was enqueued, became due or failed, whichever was last."""
-    return max(moment for moment in (job.created_at, job.run_at, job.failed_at) if moment is not None)
+async def _queue(driver: Any, head: QueueHead, counts: dict[str, int]) -> QueueInfo:
+    return QueueInfo(head.queue, await driver.is_paused(head.queue), counts, head.oldest_at, head.oldest_known)

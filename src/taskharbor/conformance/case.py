@@ -37,6 +37,7 @@ THEMES = (
     "flow_status",
     "admin",
     "listing",
+    "heads",
     "retention",
     "attempts",
     "notes",

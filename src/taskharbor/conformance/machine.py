@@ -229,8 +229,8 @@ class Machine(RuleBasedStateMachine):
             "since": moment if bounds & 1 else None,
             "until": moment if bounds & 2 else None,
         }
-        if ATTEMPTS in self.features and ago == 0:
-            asked["error_class"] = "Error"
+        if ATTEMPTS in self.features and ago < 3:
+            asked |= dict.fromkeys(("error_class", "error_name")[ago // 2 : ago + 1], "Error")
         self._run(self.twins.search(limit + 1, order="-id" if down else "id", **asked))
 
     def list_flows(self, limit: int, status: FlowStatus | None, down: bool) -> None:
@@ -268,7 +268,9 @@ class Machine(RuleBasedStateMachine):
         if ATTEMPTS not in self.features:
             written = 0
         trail = b"trail %d" % self.steps if written & 1 else b""
-        error_class, fingerprint = ("Error", f"f{self.steps}") if written & 2 else ("", "")
+        error_class, fingerprint = (
+            (("Error", "app.Error")[self.steps % 2], f"f{self.steps}") if written & 2 else ("", "")
+        )
         known = self.twins.oracle.jobs.get(lease.job_id)
         attempts = known.attempts if known else 0
         if kind <= 2:

@@ -39,6 +39,7 @@ from taskharbor.drivers import (
     LeaseMismatch,
     Lost,
     Outcome,
+    QueueHead,
     Reserved,
     Retry,
     State,
@@ -51,23 +52,39 @@ class ContractModel(ModelAdmin, ModelReading):
     # Reserve
 
     def runnable(self, queue: str, now: datetime) -> set[str]:
-        """The ids of which any may be reserved next: the first ungrouped job, and the first of each group with room."""
-        if queue in self.paused:
-            return set()
+        """The ids of which any may be reserved next. None of a paused queue may."""
+        return set() if queue in self.paused else self.next_ones(queue, now)
+
+    def next_ones(self, queue: str, now: datetime, taken: Sequence[str] = ()) -> set[str]:
+        """The first ungrouped job, and the first of each group with room, once the jobs `taken` were reserved."""
         heads: dict[str | None, ModelJob] = {}
         for job in self.jobs.values():
             group = job.record.group
-            if job.record.queue != queue or job.state(now) is not State.READY:
+            if job.record.queue != queue or job.state(now) is not State.READY or job.record.id in taken:
                 continue
-            if group is not None and self.inflight(queue, group, now) >= self.group_limits.get((queue, group), 1):
+            limit = self.group_limits.get((queue, group), 1) if group is not None else 0
+            if group is not None and self.inflight(queue, group, now, taken) >= limit:
                 continue
             if group not in heads or job.place() < heads[group].place():
                 heads[group] = job
         return {job.record.id for job in heads.values()}
 
-    def inflight(self, queue: str, group: str, now: datetime) -> int:
+    def inflight(self, queue: str, group: str, now: datetime, taken: Sequence[str] = ()) -> int:
         members = [job for job in self.jobs.values() if (job.record.queue, job.record.group) == (queue, group)]
-        return sum(job.state(now) is State.INFLIGHT for job in members)
+        return sum(job.state(now) is State.INFLIGHT or job.record.id in taken for job in members)
+
+    def check_head(self, head: QueueHead, now: datetime, n: int) -> None:
+        """AssertionError where the contract does not allow the head of a queue of few jobs."""
+        known = (head.oldest_known, head.next_known)
+        assert known == (True, True), f"{head} is not known, although there are few jobs"
+        oldest = self.oldest(head.queue, now)
+        assert head.oldest_at == oldest, f"the oldest of {head.queue} waits since {head.oldest_at}, expected {oldest}"
+        assert len(head.next) <= n, f"{head.next} are more than {n}"
+        for index, id in enumerate(head.next):
+            allowed = self.next_ones(head.queue, now, head.next[:index])
+            assert id in allowed, f"{id} is number {index} of {head.next}, allowed are {allowed}"
+        left = self.next_ones(head.queue, now, head.next)
+        assert len(head.next) == n or not left, f"{head.next} are next of {head.queue}, {left} are left out"
 
     def follow(
         self, taken: Sequence[Reserved], queues: Sequence[str], now: datetime, until: datetime, limit: int, worker: str

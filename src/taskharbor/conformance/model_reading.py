@@ -39,6 +39,7 @@ class ModelReading(ModelStore):
         queue: str,
         state: State | None = None,
         error_class: str | None = None,
+        error_name: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         order: str = "id",
@@ -49,7 +50,11 @@ class ModelReading(ModelStore):
             time = info.job.finished_at if info.state.terminal else info.job.created_at
             assert time is not None
             in_time = (since is None or since <= time) and (until is None or time < until)
-            if in_time and state in (None, info.state) and error_class in (None, info.job.error_class):
+            recorded = info.job.error_class
+            is_of_class = error_class is not None and recorded == error_class
+            has_name = error_name is not None and recorded.rpartition(".")[1:] == (".", error_name)
+            is_asked_for = is_of_class or has_name or (error_class is None and error_name is None)
+            if in_time and state in (None, info.state) and is_asked_for:
                 found.append(info)
         return found if order == "id" else found[::-1]
 
@@ -64,6 +69,11 @@ class ModelReading(ModelStore):
                     moments.append(job.lease.expires_at)
         return min(moments, default=None)
 
+    def oldest(self, queue: str, now: datetime) -> datetime | None:
+        """Since when the job is due that has been ready for longest."""
+        jobs = [job for job in self.jobs.values() if job.record.queue == queue and job.state(now) is State.READY]
+        return min((job.since() for job in jobs), default=None)
+
     def counts(self, now: datetime) -> dict[str, dict[str, int]]:
         counted = {queue: Counter[str]() for queue in {job.record.queue for job in self.jobs.values()}}
         for job in self.jobs.values():
@@ -75,8 +85,13 @@ class ModelReading(ModelStore):
         return sorted({job.record.queue for job in self.jobs.values()} | self.paused)
 
     def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        """A job that handed over has the result of the one in its place."""
-        return {id: self.jobs[self.heir(id)].record.result if id in self.jobs else None for id in ids}
+        """Of those that are done. A job that handed over has the result of the one in its place, if that exists."""
+        last = {id: self.jobs[self.heir(id)] for id in ids if id in self.jobs}
+        return {
+            id: job.record.result
+            for id, job in last.items()
+            if job.lasting is State.DONE and job.record.handed_to is None
+        }
 
     def flow(self, flow: str, now: datetime) -> FlowInfo | None:
         nodes = tuple(self.listing(now, flow=flow))

@@ -61,9 +61,13 @@ class ModelJob:
             return State.INFLIGHT if self.lease.expires_at > now else State.READY
         return State.SCHEDULED if self.record.run_at is not None and self.record.run_at > now else State.READY
 
+    def since(self) -> datetime:
+        """When a ready job became due."""
+        return self.joined_at if self.lease is None else self.lease.expires_at
+
     def place(self) -> tuple[Any, ...]:
         """Among the ungrouped jobs of its queue, or among those of its group: the least is reserved first."""
-        since = self.joined_at if self.lease is None else self.lease.expires_at
+        since = self.since()
         return (since, self.arrival) if self.record.group else (-self.record.priority, since, self.arrival)
 
 

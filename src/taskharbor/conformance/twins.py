@@ -268,6 +268,9 @@ class Twins:
             infos += page.items
         self.oracle.read(infos, self.now, self._ended)
         self._ended = False
+        for n in (0, 3):
+            for head in await self.subject.heads(self.queues, self.now, n):
+                self.model.check_head(head, self.now, n)
         if UPCOMING in self.features:
             await self._upcoming()
 

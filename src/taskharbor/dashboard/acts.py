@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.client.operation import Operation
+from taskharbor.dashboard.answers import json_bytes
 from taskharbor.dashboard.pages.operations import ACTIONS, checked_filter
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, quoted
 from taskharbor.drivers.dsn import span
@@ -130,7 +131,7 @@ async def download_job(deed: Deed) -> Done:
     if data is None:
         raise BadQuery("the job has no result")
     value = Redaction.of(True, deed.redact).value(data)
-    return Done("", view={"download": msgspec.json.encode(value)})
+    return Done("", view={"download": json_bytes(value)})
 
 
 async def begin_operation(deed: Deed) -> Done:

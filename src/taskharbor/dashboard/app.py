@@ -6,14 +6,12 @@ request ─► RequestGuard (host, origin, headers) ─► route ─► access f
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,6 +21,7 @@ from starlette.types import ASGIApp
 
 from taskharbor.dashboard import assets
 from taskharbor.dashboard.acts import Deed, Done
+from taskharbor.dashboard.answers import done_answer, json_answer
 from taskharbor.dashboard.guard import RequestGuard
 from taskharbor.dashboard.mounting import MOUNTING, NOT_MOUNTED, Mounting
 from taskharbor.dashboard.pages.schedules import has_schedules
@@ -173,7 +172,7 @@ class DashboardApp:
         if page.redirect is not None:
             return RedirectResponse(f"{_prefix(request)}{page.redirect}", 303)
         if asked.json:
-            return _json(page.data)
+            return json_answer(page.data)
         view = self._frame(request, room.access, page.title, route.nav)
         view |= {"now": found.now, "stale": stale, "problem": problem, "topics": page.topics, "job_id": page.job}
         return HTMLResponse(render(page.template, view | page.view), headers={"vary": "accept"})
@@ -216,7 +215,7 @@ class DashboardApp:
                 return self._did(request, await route.do(deed))
             except (TaskHarborError, OSError) as error:
                 text, status = _explained(error)
-                return _json({"error": text}, status)
+                return json_answer({"error": text}, status)
 
         return act
 
@@ -225,12 +224,12 @@ class DashboardApp:
             headers = {"content-disposition": "attachment"}
             return Response(done.view["download"], media_type="application/json", headers=headers)
         if done.refused:
-            return _json({"error": done.text}, 409)
+            return json_answer({"error": done.text}, 409)
         if done.template is not None:
             return HTMLResponse(render(done.template, {"link": Links(_prefix(request)), **done.view}))
         if done.location is not None:
-            return _json({"done": done.text}, 200, {"hx-redirect": f"{_prefix(request)}{done.location}"})
-        return _json({"done": done.text}, 200, {"hx-trigger": json.dumps({"said": done.text})})  # ASCII, as headers are
+            return done_answer(request, done.text, f"{_prefix(request)}{done.location}")
+        return done_answer(request, done.text)
 
     # Coming and going ------------------------------------------------------------------------------------------
 
@@ -244,7 +243,7 @@ class DashboardApp:
             try:
                 key = dict(await _form(request, MAX_LOGIN_BYTES)).get("token", "").strip()
             except BadQuery as error:
-                return _json({"error": str(error)}, 400)
+                return json_answer({"error": str(error)}, 400)
             opened = sessions.open_token
         else:  # HEAD, which some send ahead of a person, does not use a link up
             key = request.query_params.get("key", "").strip() if request.method == "GET" else ""
@@ -269,7 +268,7 @@ class DashboardApp:
 
     async def logout(self, request: Request) -> Response:
         """End the session."""
-        response = _json({"done": "logged out"}, 200, {"hx-redirect": f"{_prefix(request)}/login"})
+        response = done_answer(request, "logged out", f"{_prefix(request)}/login")
         if self._sessions is not None:
             self._sessions.close(request)
             self._sessions.set_cookie(request, response, None)
@@ -281,10 +280,10 @@ class DashboardApp:
         try:
             room.access.require(Permission.VIEW)
         except AccessDenied as error:
-            return _json({"error": str(error)}, 403)
+            return json_answer({"error": str(error)}, 403)
         who = room.access.name
         if not has_room(self._sampler, who):
-            return _json({"error": "too many tabs are open; this one reads every 10 s"}, 503)
+            return json_answer({"error": "too many tabs are open; this one reads every 10 s"}, 503)
         return stream(self._sampler, self._harbor.clock, request.query_params.get("job"), who)
 
     async def robots(self, request: Request) -> Response:
@@ -309,7 +308,7 @@ class DashboardApp:
     def _failed(self, request: Request, access: Access, error: Exception, nav: str = "") -> Response:
         text, status = _explained(error)
         if _wants_json(request):
-            return _json({"error": text}, status)
+            return json_answer({"error": text}, status)
         if isinstance(error, AccessDenied) and access.login:
             return RedirectResponse(access.login, 303)
         if isinstance(error, AccessDenied) and self._access is None:
@@ -324,7 +323,7 @@ class DashboardApp:
         """An address that is not there."""
         text = "There is no such page." if error.status_code == 404 else error.detail
         if _wants_json(request) or request.method != "GET":
-            return _json({"error": text}, error.status_code)
+            return json_answer({"error": text}, error.status_code)
         view = self._frame(request, Access.none(), _TITLES.get(error.status_code, "Error"), "")
         return HTMLResponse(
             render("message.html", view | {"text": text, "status": error.status_code}), error.status_code
@@ -333,7 +332,7 @@ class DashboardApp:
     async def on_bug(self, request: Request, error: Exception) -> Response:
         """A mistake of ours: the log has the traceback, the page has no details."""
         _log.error("the dashboard failed at %s: %s", request.url.path, type(error).__name__, exc_info=error)
-        return _json({"error": "this is a bug in taskharbor, or in the access function; the log says where"}, 500)
+        return json_answer({"error": "this is a bug in taskharbor, or in the access function; the log says where"}, 500)
 
 
 _TITLES = {
@@ -364,11 +363,6 @@ def _is_outage(error: Exception) -> bool:
 def _wants_json(request: Request) -> bool:
     accept = request.headers.get("accept", "")
     return "application/json" in accept and "text/html" not in accept
-
-
-def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    data = msgspec.json.encode(value)
-    return Response(data, status, {"vary": "accept", **(headers or {})}, "application/json")
 
 
 def _prefix(request: Request) -> str:

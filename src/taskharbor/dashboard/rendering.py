@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 import msgspec
 
+from taskharbor.model.error_class import full_error_name
 from taskharbor.ops.text import clean, first_line, one_line
 from taskharbor.ops.timefmt import format_duration, format_moment, relative
 
@@ -52,6 +53,7 @@ def environment() -> jinja2.Environment:
         "json_text": lambda value: msgspec.json.encode(value).decode(),
         "clock": lambda moment: f"{moment.astimezone(UTC):%H:%M:%S}",
         "dead_value": _dead_value,
+        "full_error_name": full_error_name,
     }
     return made
 

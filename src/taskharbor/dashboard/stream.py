@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import msgspec
 from starlette.responses import StreamingResponse
 
+from taskharbor.dashboard.answers import json_bytes
 from taskharbor.dashboard.sampler import Sampler, Viewer
 from taskharbor.model.clock import Clock
 
@@ -49,7 +49,7 @@ async def _woken(viewer: Viewer, seconds: float) -> bool:
 
 
 def _event(name: str, value: object) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(value))
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), json_bytes(value))
 
 
 def has_room(sampler: Sampler, who: str) -> bool:

@@ -61,7 +61,7 @@ def dashboard_view(site: Any, backend: str | None = None) -> Callable[..., Any]:
         if rest == "events" and not may_stream(request):
             return HttpResponse(status=204)  # which ends a stream for good
         reply = _served(request, rest, site, backend, access)
-        if rest == "logout" and request.method == "POST" and reply.status_code == 200:  # the origin was checked
+        if rest == "logout" and request.method == "POST" and reply.status_code in (200, 204):  # the origin was checked
             logout(request)
             reply.headers["hx-redirect"] = _home(site)
         add_never_cache_headers(reply)

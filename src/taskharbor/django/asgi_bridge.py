@@ -27,7 +27,7 @@ AsgiApplication: TypeAlias = Callable[..., Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 
 LONGEST_S = 60.0  # for a whole response; the application has shorter limits of its own
-PASSED_ON = ("accept", "content-type", "origin", "sec-fetch-site", "x-taskharbor")
+PASSED_ON = ("accept", "content-type", "hx-request", "origin", "sec-fetch-site", "x-taskharbor")
 
 
 class BodyTooLarge(ValueError):

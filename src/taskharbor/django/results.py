@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.django.api import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
 from taskharbor.django.error_text import traceback_of
 from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of
+from taskharbor.model.error_class import full_error_name
 from taskharbor.model.job import JobInfo, JobRecord, State
 
 if TYPE_CHECKING:
@@ -118,4 +119,4 @@ def class_path(name: str) -> str:
     """The class of an error as Django writes it: with its module, also for those of Python."""
     if not name or name == "taskharbor.Crashed":
         return "taskharbor.JobDead"
-    return name if "." in name else f"builtins.{name}"
+    return full_error_name(name)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from taskharbor.model.errors import DriverError, TaskHarborError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, QueueHead, State, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
 
@@ -122,7 +122,8 @@ class Inspection(Protocol):
         """One job, or JobNotFound."""
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        """The stored results by id, following `handed_to`; None where there is none."""
+        """What each job that is done returned, by id, following `handed_to`; None: it returned None. Jobs that are not
+        done, and ids without a record, are left out."""
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
         """One flow, or JobNotFound."""
@@ -135,6 +136,9 @@ class Inspection(Protocol):
 
     async def is_paused(self, queue: str) -> bool:
         """Whether the queue is paused."""
+
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> Sequence[QueueHead]:
+        """For each of these queues the first `n` jobs that a worker would get, and since when the oldest one waits."""
 
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         """The workers with a heartbeat in the last minute, in the order of their names."""

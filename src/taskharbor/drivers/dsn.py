@@ -16,7 +16,7 @@ UNREADABLE = "it cannot be read; write any of / ? # @ : % in a password as %2F %
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=:)", re.IGNORECASE)
 _HOSTS = re.compile(r"(?:(?:[\w.-]*|\[[0-9a-fA-F:.%\w]+\])(?::\d*)?(?:,|$))*")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

@@ -90,6 +90,7 @@ class FiltersDriver(Driver, Protocol):
         group: str | None = None,
         flow_id: str | None = None,
         error_class: str | None = None,
+        error_name: str | None = None,
         fingerprint: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,

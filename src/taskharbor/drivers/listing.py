@@ -15,6 +15,8 @@ from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus, JobRecord, Page
 class JobQuery(NamedTuple):
     """Which jobs to list. None stands for any; `after` is the id behind which the page begins.
 
+    `error_class` and `error_name` are one question: with both, a job fits that fits one of them.
+
     `since` and `until` (exclusive) are compared with `finished_at` of a job that has ended, else with `created_at`.
     """
 
@@ -31,15 +33,17 @@ class JobQuery(NamedTuple):
     until: datetime | None = None
     newest: bool = False  # the last id first
     payloads: bool = True  # False: payload, result and trail of each record are left empty
+    error_name: str | None = None
 
     def names(self) -> dict[str, str]:
-        """The names that a job must have, by the column of a SQL store."""
+        """The names that a job must have, by the column of a SQL store; of its error, `error_name` as well."""
         given = {
             "queue": self.queue,
             "type": self.type,
             "grp": self.group,
             "flow_id": self.flow_id,
             "error_class": self.error_class,
+            "error_name": self.error_name,
             "fingerprint": self.fingerprint,
         }
         return {column: name for column, name in given.items() if name is not None}
@@ -53,11 +57,16 @@ class JobQuery(NamedTuple):
             and (self.type is None or job.type == self.type)
             and (self.group is None or job.group == self.group)
             and (self.flow_id is None or job.flow_id == self.flow_id)
-            and (self.error_class is None or job.error_class == self.error_class)
+            and self._fits_error(job.error_class)
             and (self.fingerprint is None or job.fingerprint == self.fingerprint)
             and (self.since is None or at >= self.since)
             and (self.until is None or at < self.until)
         )
+
+    def _fits_error(self, error_class: str) -> bool:
+        if self.error_name is not None and error_class.endswith(f".{self.error_name}"):
+            return True
+        return error_class == self.error_class or self.error_class is self.error_name is None
 
     def shown(self, job: JobRecord) -> JobRecord:
         """The record as the page shows it."""
@@ -79,6 +88,7 @@ def job_query(
     until: datetime | None = None,
     order: str = "id",
     payloads: bool = True,
+    error_name: str | None = None,
 ) -> JobQuery:
     """The arguments of `Driver.list` as a value; ValueError for an unknown state or order, a naive moment, a damaged
     cursor or a limit below 1.
@@ -101,6 +111,7 @@ def job_query(
         until,
         newest,
         payloads,
+        error_name,
     )
 
 
@@ -206,6 +217,7 @@ class ListVerb:
         group: str | None = None,
         flow_id: str | None = None,
         error_class: str | None = None,
+        error_name: str | None = None,
         fingerprint: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -228,6 +240,7 @@ class ListVerb:
             until=until,
             order=order,
             payloads=payloads,
+            error_name=error_name,
         )
         return await self.list_jobs(now, wanted)
 

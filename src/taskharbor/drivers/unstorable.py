@@ -22,7 +22,7 @@ D = TypeVar("D", bound=type)
 MAX_LIMIT_JOBS = 10_000  # a lease token is made for each before the store is called
 _VERBS = (
     "reserve", "extend", "settle", "results", "release", "wait", "is_paused", "inspect", "list", "requeue", "cancel",
-    "delete", "flow", "cancel_flow", "upcoming", "figures",
+    "delete", "flow", "cancel_flow", "upcoming", "figures", "heads",
 )  # fmt: skip
 
 
@@ -52,6 +52,9 @@ def _guarded(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
         if verb.__name__ == "results":  # by the ids as the caller wrote them
             (ids,) = args or named.values()
             return {id: result[replaced] for id in ids if (replaced := _storable(id, True)) in result}
+        if verb.__name__ == "heads":  # under the names as the caller wrote them
+            queues = args[0] if args else named["queues"]
+            return [msgspec.structs.replace(head, queue=name) for name, head in zip(queues, result, strict=True)]
         return result
 
     return call

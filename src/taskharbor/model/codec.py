@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from taskharbor.model.arrival import Comparison, Loss
 from taskharbor.model.json_hooks import adapted, from_plain, to_plain
 
 _FLAT = frozenset({str, int, bool, bytes, type(None)})
@@ -50,16 +51,30 @@ class JsonCodec:
     def __init__(self) -> None:
         self._write = msgspec.json.Encoder(enc_hook=to_plain).encode
         self._readers: dict[Any, Callable[[bytes], Any]] = {}
+        self._form = Comparison(self._again)
 
     def __repr__(self) -> str:
         return "JsonCodec()"
 
     def encode(self, value: Any) -> bytes:
         """The value as JSON; TypeError or ValueError if it cannot be written without loss."""
-        return self.encode_as(value, Any)
+        data = self.encode_as(value, Any)
+        if not _is_flat(value):
+            loss = self._form.own_loss(value)
+            if loss is not None:
+                raise TypeError(loss.told("$"))
+        return data
+
+    def loss(self, value: Any, back: Any) -> Loss | None:
+        """What `back`, decoded from the bytes of a value, lacks of it. A JSON form that holds all of it is no loss."""
+        return self._form.loss(value, back)
+
+    def _again(self, value: Any) -> Any:
+        return self.reader(type(value))(self._write(value))
 
     def encode_as(self, value: Any, type: Any) -> bytes:
-        """As `encode`, but dicts may have numbers as keys where decoding as `type` brings them back."""
+        """The value as JSON, in which dicts may have numbers as keys where decoding as `type` brings them back. Whether
+        a record has all its fields there is for the caller to compare."""
         try:
             data: bytes = self._write(value)
             if _is_flat(value) or _SUSPECT(data) is None:

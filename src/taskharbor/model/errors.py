@@ -25,12 +25,10 @@ All of them can be pickled, whatever their `__init__` takes: handlers also run i
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Any
 
 _LONGEST = 300  # characters of a handler's error in the text of another
-_CLASS = re.compile(r"([\w.<>]+)(?:: |$)").match  # how an error text begins that core has written
 
 
 def _again(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
@@ -75,8 +73,9 @@ class LifespanFailed(TaskHarborError):
 class JobDead(TaskHarborError):
     """The job whose result was asked for is in the dead letter queue.
 
-    `last_error` is what its handler raised last (class, text, frames; empty if it raised nothing), `error_class` the
-    name of that class. Handles leave the values of the job's payload out of both.
+    `last_error` is what its handler raised last (class, text, frames; empty if it raised nothing). Handles leave the
+    values of the job's payload out of it. `error_class` is that of the record: the name of the class of its last error,
+    `taskharbor.Crashed` if it took its workers down, and empty if none was recorded.
 
     >>> raise JobDead("01J", "failed 3 of 3 attempts", "ConnectionError: the bank does not answer")
     Traceback (most recent call last):
@@ -84,15 +83,14 @@ class JobDead(TaskHarborError):
     taskharbor.model.errors.JobDead: job 01J is dead: failed 3 of 3 attempts: ConnectionError: the bank does not answer
     """
 
-    def __init__(self, job_id: str, reason: str, last_error: str = "") -> None:
+    def __init__(self, job_id: str, reason: str, last_error: str = "", error_class: str = "") -> None:
         said = next((line.strip() for line in last_error.splitlines() if line.strip()), "")
         shown = said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
         super().__init__(f"job {job_id} is dead: {because(reason, shown)}")
         self.job_id = job_id
         self.reason = reason
         self.last_error = last_error
-        found = _CLASS(said)
-        self.error_class = found[1] if found else ""
+        self.error_class = error_class
 
 
 class JobCancelled(TaskHarborError):

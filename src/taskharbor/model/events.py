@@ -177,6 +177,20 @@ class OutcomeRefused(JobEvent, frozen=True, gc=True):
     error: TaskHarborError  # why the store refused it
 
 
+class ResultChanged(JobEvent, frozen=True, gc=False):
+    """A handler returned a value that its readers will not get as it was: what JSON and its annotation hold is stored.
+
+    `place` is where in the result, `what` is what would be lost there; neither quotes a value.
+    """
+
+    level = logging.WARNING
+
+    advice = "annotate the handler with the type that it returns, and return nothing that is not written"
+
+    place: str
+    what: str
+
+
 class PolicyFailed(JobEvent, frozen=True, gc=True):
     """A retry policy raised; the job is retried after a minute."""
 

@@ -146,6 +146,23 @@ class Page(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
+class QueueHead(msgspec.Struct, frozen=True):
+    """What comes next in a queue, and since when the job waits that has waited longest.
+
+    Not known: it does not follow from the records that the driver looked at. Then the value is empty.
+    """
+
+    queue: str
+    oldest_at: datetime | None = None  # since when the one that has been ready for longest is due; None: none is ready
+    next: tuple[str, ...] = ()  # ids in the order in which a worker would get them, were the queue not paused
+    oldest_known: bool = True
+    next_known: bool = True
+
+    def waited(self, now: datetime) -> timedelta | None:
+        """How long the oldest ready job has waited; None if none is ready, or it is not known."""
+        return None if self.oldest_at is None else max(now - self.oldest_at, timedelta())
+
+
 class FlowInfo(msgspec.Struct, frozen=True):
     """A flow: its jobs and the edges (dependency, dependent) between them.
 
@@ -192,6 +209,9 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     seen_at: datetime = EPOCH  # when it sent this
     stuck: int = 0  # of those `running`: handlers that go on although their job was settled without them
     stopped_at: datetime | None = None  # when it stopped; `seen_at` is then dated back, so that `workers` leaves it out
+    cut_off: tuple[
+        tuple[str, int], ...
+    ] = ()  # executions that it lost because no renewal reached the store: job, delivery
 
 
 def replace(record: JobRecord, **changes: Any) -> JobRecord:

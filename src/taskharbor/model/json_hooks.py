@@ -7,23 +7,35 @@ about a value are repeated without the value.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from datetime import date, datetime, time
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, get_args
 
 _KEYS_ONLY = (type(None), bool, tuple, frozenset)
+_BASES: dict[type, Callable[[Any], Any]] = {  # a datetime is a date, so it comes first
+    datetime: lambda value: datetime.combine(date(value.year, value.month, value.day), _time(value), value.tzinfo),
+    date: lambda value: date(value.year, value.month, value.day),
+    Decimal: Decimal,
+    bytes: bytes,
+}
 
 
 def to_plain(value: Any) -> Any:
     """Convert a value that the JSON encoder does not know to one that it does, or TypeError."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    kind: Any = type(value)
+    if hasattr(kind, "model_dump"):  # the class: an instance may answer to any name, as a Mock does
+        # No warnings: they quote the value, and what they are about is compared (arrival.py).
+        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
     for plain in (str, int, float):  # subclasses: numpy.float64, markupsafe.Markup, IntFlag-like numbers
         if isinstance(value, plain):
             return plain.__str__(value) if plain is str else plain(value)
-    kind: Any = type(value)
+    for base, convert in _BASES.items():  # subclasses: freezegun's and pendulum's datetimes
+        if isinstance(value, base):
+            return convert(value)
     if _is_pydantic(kind):
-        return _adapter(kind).dump_python(value, mode="json", round_trip=True)
+        return _adapter(kind).dump_python(value, mode="json", round_trip=True, warnings=False)
     if type(value) in _KEYS_ONLY:  # the encoder knows these as values, so here they are keys
         raise TypeError(
             f"a dict has a key of type {type(value).__name__}, which JSON cannot hold; make the keys text or send pairs"
@@ -32,6 +44,10 @@ def to_plain(value: Any) -> Any:
         f"{type(value).__name__} cannot be written as JSON; use plain values, dataclasses, msgspec structs or pydantic "
         "models, or give your own codec="
     )
+
+
+def _time(value: datetime) -> time:
+    return time(value.hour, value.minute, value.second, value.microsecond, fold=value.fold)
 
 
 def from_plain(type: Any, value: Any) -> Any:
@@ -85,6 +101,13 @@ def _adapter(annotation: Hashable) -> Any:
     return sys.modules["pydantic"].TypeAdapter(annotation)
 
 
+@lru_cache(maxsize=1)
+def _plain_errors() -> frozenset[str]:
+    """The kinds of errors whose text is pydantic's own and quotes nothing of the value."""
+    known = get_args(sys.modules["pydantic_core"].core_schema.ErrorType)
+    return frozenset(known) - {"value_error", "assertion_error", "union_tag_invalid"}
+
+
 def _without_values(error: Any) -> str:
     """Where pydantic found an error, and which. The text of a user's own validator may quote the value: left out."""
     if not hasattr(error, "errors"):
@@ -92,6 +115,6 @@ def _without_values(error: Any) -> str:
     found = []
     for item in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
         place = ".".join(str(part) for part in item["loc"]) or "the value"
-        why = "refused by a validator" if item["type"] in ("value_error", "assertion_error") else item["msg"]
+        why = item["msg"] if item["type"] in _plain_errors() else "refused by a validator"
         found.append(f"{place}: {why}")
     return "; ".join(found)

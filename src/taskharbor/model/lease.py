@@ -22,11 +22,15 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """An execution that ended without an outcome: its lease expired, or was given back for a dead worker."""
+    """An execution that ended without an outcome: its lease expired, or was given back for a dead worker.
+
+    `cut_off`: its worker lives, but could not reach the store to renew the lease. Core knows that; drivers leave it.
+    """
 
     worker: str
     began_at: datetime | None
     ended_at: datetime
+    cut_off: bool = False
 
 
 class Reserved(msgspec.Struct, frozen=True, gc=False):

@@ -20,7 +20,18 @@ def class_name(value: object) -> str:
     >>> class_name(ValueError("no such account"))
     'ValueError'
     """
-    return str.__str__(_qualname(type(value)))
+    return qualified_name(type(value))
+
+
+def qualified_name(kind: type) -> str:
+    """The qualified name of a class, whatever its metaclass returns."""
+    return str.__str__(_qualname(kind))
+
+
+def module_name(kind: type) -> str:
+    """The module of a class, as it says itself; `?` if that is not a text."""
+    module = _module(kind)
+    return str.__str__(module) if issubclass(type(module), str) else "?"
 
 
 def full_name(kind: type) -> str:
@@ -29,8 +40,7 @@ def full_name(kind: type) -> str:
     >>> full_name(KeyError)
     'builtins.KeyError'
     """
-    module = _module(kind)
-    return f"{str.__str__(module) if issubclass(type(module), str) else '?'}.{str.__str__(_qualname(kind))}"
+    return f"{module_name(kind)}.{qualified_name(kind)}"
 
 
 def lineage(kind: type) -> tuple[type, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import ClientDriver
+from taskharbor.model.error_class import full_error_name
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobInfo
 from taskharbor.ops.redaction import HIDDEN
@@ -42,6 +43,10 @@ class DeadKind:
     def value(self, by: str) -> str:
         """What the jobs of the row have in common; of a reason, the one of the sample, masked."""
         return self.errors[0] if by == "reason" else self.row.value
+
+    def chosen_by(self, by: str) -> str:
+        """The value of a filter that chooses the jobs of the row and no others."""
+        return full_error_name(self.row.value) if by == "error" else self.row.value
 
 
 async def read_kinds(driver: ClientDriver, now: datetime, summary: Summary, limit: int) -> list[DeadKind]:

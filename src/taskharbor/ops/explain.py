@@ -57,7 +57,7 @@ class Situation:
     dependencies: tuple[JobInfo, ...] = ()
     gone: tuple[str, ...] = ()  # dependencies without a record
     group_running: tuple[JobInfo, ...] = ()
-    group_limit: int = 1
+    group_limit: int | None = 1  # None: not known
 
 
 async def read_situation(
@@ -75,12 +75,14 @@ async def read_situation(
         except JobNotFound:
             gone.append(dependency)
     running: tuple[JobInfo, ...] = ()
-    limit = 1
+    limit: int | None = 1
     if job.group is not None:
         group: dict[str, Any] = {"queue": job.queue, "group": job.group, **without_payloads(driver)}
         page = await driver.list(limit=PAGE_JOBS, now=now, **group)
-        # The first stored job with a limit sets the group's; drivers do not report it otherwise.
-        limit = next((each.job.group_limit for each in page.items if each.job.group_limit), job.group_limit or 1)
+        # The first stored job with a limit sets the group's; drivers do not report it otherwise. A page that is not
+        # the last proves nothing of what it does not hold.
+        set_by = next((each.job.group_limit for each in page.items if each.job.group_limit), job.group_limit)
+        limit = set_by or (1 if page.cursor is None else None)
         inflight = await driver.list(state=State.INFLIGHT, limit=PAGE_JOBS, now=now, **group)
         running = inflight.items
     counts, alive = await read_counts(driver, now, MAX_COUNTED), await driver.workers(now)
@@ -235,11 +237,16 @@ def _held_up(seen: Situation) -> list[Reason]:
     queue = one_line(job.queue)
     if seen.paused:
         found.append(Reason("paused", f"its queue {queue!r} is paused", f"taskharbor queue resume {queue}"))
-    if seen.info.state is State.READY and len(seen.group_running) >= seen.group_limit:
+    if seen.info.state is State.READY and len(seen.group_running) >= (seen.group_limit or 1):
         group = one_line(job.group or "")
         ids = ", ".join(each.job.id for each in seen.group_running[:MAX_NAMED])
-        number = f"{len(seen.group_running)} of {seen.group_limit}"
-        found.append(Reason("group_full", f"its group {group!r} is full: {number} running ({ids})"))
+        number = len(seen.group_running)
+        if seen.group_limit is None:
+            text = f"its group {group!r} may be full: {number} running ({ids}); its limit was not found"
+            found.append(Reason("group_busy", text))
+        else:
+            text = f"its group {group!r} is full: {number} of {seen.group_limit} running ({ids})"
+            found.append(Reason("group_full", text))
     return found
 
 

@@ -28,7 +28,7 @@ SPARE_CHARS = 2  # shown beyond what tells the ids of a page apart, because the 
 
 _CHARS = "0-9A-HJKMNP-TV-Z"
 _GENERATED = re.compile(rf"[{_CHARS}]{{26}}({re.escape(JOIN_SUFFIX)})?").fullmatch
-_PREFIX = re.compile(rf"[{_CHARS}]{{{MIN_PREFIX_CHARS},25}}").fullmatch
+_PREFIX = re.compile(rf"[{_CHARS}]{{{MIN_PREFIX_CHARS},25}}", re.ASCII | re.IGNORECASE).fullmatch
 
 
 class AmbiguousId(JobNotFound):
@@ -41,7 +41,7 @@ def is_prefix(text: str) -> bool:
     >>> is_prefix("01M7HG69PC"), is_prefix("01M"), is_prefix("order-17")
     (True, False, False)
     """
-    return _PREFIX(text.upper()) is not None
+    return _PREFIX(text) is not None
 
 
 async def find_job(driver: ClientDriver, typed: str, now: datetime) -> JobInfo:

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.model.job import QueueHead
+from taskharbor.model.queue_heads import read_heads
 from taskharbor.ops import json_output
 from taskharbor.ops.counting import cap_for, read_counts
 
@@ -32,6 +34,7 @@ async def read_overview(driver: Driver, now: datetime, most: int | None = None) 
     workers = await driver.workers(now)
     every = sorted({*known, *counts})
     names = every[:most]
+    heads = await read_heads(driver, [name for name in names if counts.get(name, {}).get("ready")], now)
     queues = [
         {
             "queue": name,
@@ -39,7 +42,10 @@ async def read_overview(driver: Driver, now: datetime, most: int | None = None) 
             "workers": sum(name in worker.queues for worker in workers),
             "jobs": json_output.states(counts.get(name, {})),
             "capped": any(number >= cap for number in counts.get(name, {}).values()),
+            "oldest_ready_at": head.oldest_at,
+            "oldest_known": head.oldest_known,
         }
         for name in names
+        for head in [heads.get(name) or QueueHead(name)]
     ]
     return Overview(now, queues, [json_output.worker(info) for info in workers], len(every) - len(names))

@@ -1,7 +1,7 @@
 """Queues as an operator reads them: counts, how long the oldest ready job waits, who serves it, how fast it goes.
 
-Four calls for all queues, and at most two more for each that gets a row. So the cost grows with the rows of a page, and
-neither with the number of queues nor with that of jobs; beside many queues, each is counted less far.
+Five calls for all queues, and one more for each that gets a row. So the cost grows with the rows of a page, and neither
+with the number of queues nor with that of jobs; beside many queues, each is counted less far.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from taskharbor.client.queue_info import waits_since
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FIGURES, offers
 from taskharbor.model.histogram import merged
-from taskharbor.model.job import State, WorkerInfo
+from taskharbor.model.job import QueueHead, State, WorkerInfo
+from taskharbor.model.queue_heads import read_heads
 from taskharbor.ops import json_output
 from taskharbor.ops.counting import cap_for, read_counts
-from taskharbor.ops.ids import without_payloads
 
 PAGE_QUEUES = 100
-SAMPLE_JOBS = 10  # ready jobs with the lowest ids, among which the oldest is taken
 RATE_SPAN = timedelta(minutes=5)
 _BUSY = (State.READY, State.INFLIGHT, State.DLQ)
 
 
 @dataclass(frozen=True)
 class QueueStanding:
-    """One queue at one moment. `lag`: since when its oldest ready job waits, as a span; None without one."""
+    """One queue at one moment. `lag`: since when its oldest ready job waits, as a span; None without one, and if the
+    store cannot tell: then `lag_known` is False."""
 
     name: str
     paused: bool
@@ -39,6 +38,8 @@ class QueueStanding:
     done: int = 0  # in RATE_SPAN
     failed: int = 0
     cap: int = cap_for(1)  # a count that reaches it means "or more"
+    oldest_at: datetime | None = None
+    lag_known: bool = True
 
     @property
     def per_minute(self) -> float:
@@ -63,6 +64,8 @@ class QueueStanding:
             "workers": self.workers,
             "jobs": json_output.states(dict(self.counts)),
             "capped": any(number >= self.cap for number in self.counts.values()),
+            "oldest_ready_at": self.oldest_at,
+            "oldest_known": self.lag_known,
         }
 
 
@@ -83,8 +86,13 @@ class QueueRows:
 
     @property
     def lag(self) -> timedelta | None:
-        """The longest of all."""
+        """The longest of all that are known."""
         return max((row.lag for row in self.rows if row.lag is not None), default=None)
+
+    @property
+    def lag_known(self) -> bool:
+        """Whether it is known of every queue."""
+        return all(row.lag_known for row in self.rows)
 
     def capped(self, state: str) -> bool:
         """Whether the total of a state is a lower bound."""
@@ -140,7 +148,8 @@ async def _all_queues(driver: Driver, now: datetime) -> _AllQueues:
 async def _rows(driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence[str], cursor: str | None) -> QueueRows:
     recent = await _recent(driver, now)
     counted = {name: seen.counts.get(name, {}) for name in seen.names}
-    rows = [await _row(driver, now, name, counted[name], seen, recent) for name in shown]
+    heads = await read_heads(driver, [name for name in shown if counted[name].get(State.READY)], now)
+    rows = [await _row(driver, now, heads.get(name) or QueueHead(name), counted[name], seen, recent) for name in shown]
     served = seen.served
     return QueueRows(
         now,
@@ -167,29 +176,25 @@ async def _recent(driver: Driver, now: datetime) -> dict[str, Mapping[str, int]]
 async def _row(
     driver: Driver,
     now: datetime,
-    name: str,
+    head: QueueHead,
     counts: Mapping[str, int],
     seen: _AllQueues,
     recent: Mapping[str, Mapping[str, int]],
 ) -> QueueStanding:
-    lag = await _lag(driver, now, name) if counts.get(State.READY) else None
+    name = head.queue
     serving = [worker for worker in seen.workers if name in worker.queues]
     figures = recent.get(name, {})
     return QueueStanding(
         name,
         await driver.is_paused(name),
         counts,
-        lag,
+        head.waited(now),
         len(serving),
         sum(worker.concurrency for worker in serving),
         sum(worker.running for worker in serving),
         figures.get("done", 0),
         figures.get("failed", 0),
         seen.cap,
+        head.oldest_at,
+        head.oldest_known,
     )
-
-
-async def _lag(driver: Driver, now: datetime, queue: str) -> timedelta | None:
-    page = await driver.list(queue=queue, state=State.READY, limit=SAMPLE_JOBS, now=now, **without_payloads(driver))
-    since = min((waits_since(info.job) for info in page.items), default=None)
-    return None if since is None else max(now - since, timedelta())

@@ -3,7 +3,7 @@
     (returned           → Ack: worker/decider.py)   raised Snooze        → Retry, no failure recorded
     raised anything     → Retry after the policy's delay, or Fail when attempts are used up
     raised RetryLater   → the same with its own delay     raised Unrecoverable → Fail now
-    raised Cancel       → Cancelled                 lease lost max_lost times → Fail "crashed N times"
+    raised Cancel       → Cancelled                 crashed max_lost times → Fail "crashed N times"
 
 `attempts` counts recorded failures. The failure that brings it to max_attempts is final.
 """
@@ -24,9 +24,10 @@ from taskharbor.model.refusal import Refusal
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import Duration, duration, round_up
 from taskharbor.policy.describe import describe, summary
-from taskharbor.policy.fingerprint import CRASHED_CLASS, Cause, cause_named, cause_of
+from taskharbor.policy.fingerprint import CRASHED_CLASS, LOST_CLASS, Cause, cause_named, cause_of
+from taskharbor.policy.losses import most_losses
 from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, is_unrecoverable, read_retry
-from taskharbor.policy.retry import RetryPolicy
+from taskharbor.policy.retry import DEFAULT_MAX_LOST, RetryPolicy
 
 POLICY_FAILED_DELAY = timedelta(seconds=60)
 
@@ -104,10 +105,11 @@ def refuse(job: JobRecord, lease: Lease, reason: str, now: datetime, cause: Caus
     return Fail(lease, clean_error(reason), job.attempts + 1, now, "", (), known.error_class, known.fingerprint)
 
 
-def crashed(job: JobRecord, lease: Lease, now: datetime) -> Fail:
+def crashed(job: JobRecord, lease: Lease, now: datetime, max_lost: int = DEFAULT_MAX_LOST) -> Fail:
     """The end of a job that crashed its worker too often: no attempt is counted, because none was reported."""
-    known = cause_named(job.type, CRASHED_CLASS)
-    reason = f"crashed {job.lost} times"
+    at_ceiling = job.lost >= most_losses(max_lost)  # not all of these were crashes
+    known = cause_named(job.type, LOST_CLASS if at_ceiling else CRASHED_CLASS)
+    reason = f"its lease ended {job.lost} times without an outcome" if at_ceiling else f"crashed {job.lost} times"
     return Fail(lease, reason, job.attempts, now, "", (), known.error_class, known.fingerprint)
 
 

@@ -17,16 +17,15 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.model.bounds import MAX_NAME_BYTES, replace_unstorable
-from taskharbor.model.naming import class_name, full_name
+from taskharbor.model.error_class import error_class_of, storable
 
 CRASHED_CLASS = "taskharbor.Crashed"
+LOST_CLASS = "taskharbor.Lost"
 """Stands for a class where a job took its workers down: no exception is known."""
 
 _ORIGIN = "__taskharbor_origin__"
 _DIGITS = 16
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-_OUR_PACKAGE = __name__.partition(".")[0]
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _attributes: Callable[[BaseException], dict[str, Any]] = BaseException.__dict__["__dict__"].__get__
 _traceback: Callable[[BaseException], TracebackType | None] = BaseException.__dict__["__traceback__"].__get__
@@ -61,8 +60,8 @@ def cause_named(job_type: str, error_class: str, place: str = "") -> Cause:
 def origin_of(error: BaseException, handler: Callable[..., Any] | None = None) -> tuple[str, str]:
     """The class of an error, and the deepest function of the application in its traceback: `module:function`."""
     try:
-        error_class, place = _attributes(error).get(_ORIGIN) or (_class_of(error), _place(error, handler))
-        return _label(error_class), str.__str__(place)
+        error_class, place = _attributes(error).get(_ORIGIN) or (error_class_of(type(error)), _place(error, handler))
+        return storable(str.__str__(error_class)), str.__str__(place)
     except BaseException:
         return "", ""
 
@@ -73,21 +72,6 @@ def note_origin(error: BaseException, error_class: str, place: str) -> None:
         BaseException.__setattr__(error, _ORIGIN, (error_class, place))
     except BaseException:  # its class allows no attributes
         return
-
-
-def _class_of(error: BaseException) -> str:
-    """Module and qualified name. Builtins have no module, and ours have the package alone: modules change."""
-    name = full_name(type(error))
-    module, _, _ = name.partition(".")
-    if module == "builtins":
-        name = name.removeprefix("builtins.")
-    elif module == _OUR_PACKAGE:
-        name = f"{module}.{class_name(error)}"
-    return name
-
-
-def _label(text: str) -> str:
-    return replace_unstorable(text).encode()[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def _place(error: BaseException, handler: Callable[..., Any] | None) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from taskharbor.model.naming import full_name, lineage
+from taskharbor.model.error_class import error_class_of
+from taskharbor.model.naming import lineage
 from taskharbor.policy.retry import Exponential, Fixed, Linear, RetryPolicy
 
 RETRY_KEY = "taskharbor.retry"
 UNRECOVERABLE_KEY = "taskharbor.unrecoverable"
 
-_SCRIPT = "__mp_main__."  # the module name of a script in its child processes
 
 _policies: msgspec.json.Decoder[Exponential | Fixed | Linear] = msgspec.json.Decoder(Exponential | Fixed | Linear)
 _names: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
@@ -43,15 +43,10 @@ def read_retry(text: str) -> RetryPolicy:
 
 def write_unrecoverable(kinds: Iterable[type[BaseException]]) -> str:
     """Exception types as text."""
-    return msgspec.json.encode([_name(kind) for kind in kinds]).decode()
+    return msgspec.json.encode([error_class_of(kind) for kind in kinds]).decode()
 
 
 def is_unrecoverable(text: str, error: BaseException) -> bool:
     """Whether an error is of one of the types that `write_unrecoverable` wrote; ValueError for any other text."""
     names = _names.decode(text)
-    return any(_name(kind) in names for kind in lineage(type(error)))
-
-
-def _name(kind: type) -> str:
-    name = full_name(kind)
-    return f"__main__.{name.removeprefix(_SCRIPT)}" if name.startswith(_SCRIPT) else name
+    return any(error_class_of(kind) in names for kind in lineage(type(error)))

@@ -19,6 +19,8 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lost
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
+CUT_OFF = "no renewal reached the store, so its lease ended; its worker lived on"
+
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
@@ -58,6 +60,7 @@ def _lost(job: JobRecord, lost_by: Lost | None) -> list[Attempt]:
             worker=lost_by.worker,
             began_at=lost_by.began_at,
             ended_at=lost_by.ended_at,
+            error=CUT_OFF if lost_by.cut_off else "",
         )
     ]
 

@@ -130,6 +130,22 @@ class Handler:
             self._check_annotation(data)
         return data
 
+    def change_of(self, value: Any, data: bytes) -> tuple[str, str] | None:
+        """Where and how a reader of the result gets something else than was returned; without any value, for the log.
+
+        A codec of the user's own answers for itself.
+        """
+        signature = self.signature
+        codec, trust = signature.codec, signature.layout.trust_in_result
+        if type(codec) is not JsonCodec or type(value) in trust.types:
+            return None
+        try:
+            back = codec.decode(data, signature.return_type)
+            loss = None if trust.by_equality and value == back else codec.loss(value, back)
+        except Exception:  # it does not fit the annotation, which is reported elsewhere, or is nested too deeply
+            return None
+        return None if loss is None else (loss.place("$", keys=False), loss.what)
+
     def _check_annotation(self, data: bytes) -> None:
         """Log that a result cannot be decoded as its annotation says: here, where the mistake is."""
         self.results_to_check -= 1

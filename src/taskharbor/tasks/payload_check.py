@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from taskharbor.model.arrival import PLAIN, is_secret, secret_loss
 from taskharbor.model.json_hooks import to_plain
 
-PLAIN = frozenset({str, int, float, bool, type(None)})
 _NAMES = {str: "text", list: "a list", dict: "a dict", int: "a number", float: "a number", bool: "True or False"}
 
 
@@ -108,6 +108,8 @@ def _check_untyped(value: Any, place: str, root: str) -> None:
         raise _changed(value, place, root)
     if isinstance(value, dict):
         for key, item in value.items():
+            if type(key) is not str:
+                _check_key(key, place)
             if type(item) not in PLAIN:
                 _check_untyped(item, _at(place, key), root)
     elif isinstance(value, list):
@@ -118,7 +120,18 @@ def _check_untyped(value: Any, place: str, root: str) -> None:
         raise _changed(value, place, root)
 
 
+def _check_key(key: Any, place: str) -> None:
+    if isinstance(key, enum.Enum) or not isinstance(key, str):
+        raise Changed(
+            f"a key of type {type(key).__name__} would come back as text at {place}; make the keys text, or annotate "
+            f"with dict[{type(key).__name__}, …]"
+        )
+
+
 def _changed(value: Any, place: str, root: str) -> Changed:
+    if is_secret(type(value)):
+        loss = secret_loss(type(value))
+        return Changed(f"{loss.what} at {place}; {loss.mend}")
     kind, becomes = type(value).__name__, type(msgspec.json.decode(msgspec.json.encode(value, enc_hook=to_plain)))
     what = f"a value of type {kind} would come back as {_NAMES.get(becomes, becomes.__name__)}"
     if place == root:

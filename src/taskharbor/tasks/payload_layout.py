@@ -19,6 +19,7 @@ from taskharbor.model.codec import Codec, JsonCodec, readable
 from taskharbor.tasks.annotations import hints_of, is_context
 from taskharbor.tasks.injected import marker_of
 from taskharbor.tasks.payload_check import check_of
+from taskharbor.tasks.trusted_types import Trust, trust_of
 
 _EMPTY = inspect.Parameter.empty
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
@@ -45,6 +46,8 @@ class Layout:
         defaults = frozenset(p.name for p in parameters.values() if marker_of(p.default, None) is not None)
         hints = hints_of(function, name, without=defaults)
         self.return_type = _result(hints.get("return", Any))
+        trust = trust_of(self.return_type)
+        self.trust_in_result = Trust(trust.types - {list, dict}, trust.by_equality)  # nobody has looked inside those
         self.contexts = frozenset(each for each in parameters if is_context(hints.get(each)))
         self.order = tuple(parameters.values())
         annotated = (p.name for p in self.order if marker_of(p.default, hints.get(p.name)) is not None)
@@ -66,6 +69,9 @@ class Layout:
         self.read_partial: Callable[[bytes], Any]
         self.read_any: Callable[[bytes], Any]
         self.checks: tuple[tuple[str, Callable[[Any, str], None]], ...] = ()  # for parameters with untyped places
+        # By parameter: types whose values arrive as they are. Values of others are compared. Empty: the codec's matter.
+        self.trusted: dict[str, frozenset[type]] = {}
+        self.safe: frozenset[str] = frozenset()  # the parameters for which == is comparison enough
         if type(codec) is JsonCodec:
             self._through_structs(codec, fields, name)
         else:
@@ -98,6 +104,9 @@ class Layout:
         self.read_any = codec.reader(Any)
         checks = ((field.name, check_of(field.type)) for field in fields)
         self.checks = tuple((name, check) for name, check in checks if check is not None)
+        trusts = {field.name: trust_of(field.type) for field in fields}
+        self.trusted = {name: trust.types for name, trust in trusts.items()}
+        self.safe = frozenset(name for name, trust in trusts.items() if trust.by_equality)
 
     def _through_dicts(self, codec: Codec, fields: list[Field]) -> None:
         kinds = {

@@ -27,8 +27,18 @@ class TooMuch(Exception):
     """The results are larger than the limit of the reader."""
 
 
+class NoResult(JobNotFound):
+    """A job whose result is needed is not done, or its record is gone: `job_id`."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the result of job {job_id} is not there: its record is gone, or it is not done")
+        self.job_id = job_id
+
+
 class Results:
     """The results that were read so far: of `joins` their edges, of all others their bytes.
+
+    What the store left out is not there, and asking for it raises NoResult: None is what a job returned.
 
     `limit`: the most bytes to read. Loading more raises TooMuch, at most one slice later.
     """
@@ -40,7 +50,7 @@ class Results:
         self.joins: dict[str, tuple[Shape, tuple[str, ...]]] = {}
 
     async def load(self, driver: ClientDriver, ids: Iterable[str], now: datetime, flow_id: str | None = None) -> None:
-        """Read the results of these jobs, and of those behind the joins among them."""
+        """Read the results of these jobs, and of those behind the joins among them, as far as the store has them."""
         wanted = self._unread(ids)
         while wanted:
             plain = [id for id in wanted if not may_be_join(id)]
@@ -73,7 +83,7 @@ class Results:
                 raise TooMuch(f"more than {self._limit} bytes")
 
     def tree(self, shape: Shape, ids: Sequence[str]) -> Tree:
-        """The results of these jobs, nested as the shape says."""
+        """The results of these jobs, nested as the shape says; NoResult if one of them is not there."""
         return self._nest(shape, iter(ids))
 
     def _nest(self, shape: Any, ids: Iterator[str]) -> Tree:
@@ -84,9 +94,12 @@ class Results:
         return [self._nest(each, ids) for each in shape]
 
     def of(self, id: str) -> Tree:
-        """The result of one job."""
-        join = self.joins.get(id)
-        return self.found[id] if join is None else self._nest(join[0], iter(join[1]))
+        """The result of one job, or NoResult."""
+        if (join := self.joins.get(id)) is not None:
+            return self._nest(join[0], iter(join[1]))
+        if id not in self.found:
+            raise NoResult(id)
+        return self.found[id]
 
 
 async def _records(

@@ -13,11 +13,14 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.model.arrival import PLAIN, Comparison
 from taskharbor.model.codec import Codec, type_name
 from taskharbor.tasks.migration_hints import OF_OPTIONS
-from taskharbor.tasks.payload_check import PLAIN, Changed
+from taskharbor.tasks.payload_check import Changed
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.payload_layout import Layout
+
+_strict = Comparison()
 
 
 class Signature:
@@ -77,13 +80,19 @@ class Signature:
         return tuple(name for name in layout.names if name in layout.required and name not in arguments)
 
     def encode(self, arguments: dict[str, Any], *, partial: bool = False) -> bytes:
-        """The arguments as bytes, after a check that they can be decoded as the annotated types."""
+        """The arguments as bytes, after a check that they arrive as they are, in the annotated types."""
         layout = self._layout or self.layout
         try:
             data = layout.write(arguments)
             if layout.checks:
                 self._check(layout, arguments)
-            (layout.read_partial if partial else layout.read)(data)
+            back: Any = (layout.read_partial if partial else layout.read)(data)
+            trusted = layout.trusted
+            if trusted:
+                for name, value in arguments.items():
+                    if type(value) not in trusted[name]:
+                        self._compare(layout, arguments, msgspec.structs.astuple(back) if partial else back)
+                        break
         except Changed as error:
             raise TypeError(f"{self.name}: {error}") from None
         except Exception as error:
@@ -171,6 +180,16 @@ class Signature:
                     check(value, f"$.{name}")
                 except Changed as error:
                     raise Changed(f"parameter {name!r}: {error}") from None
+
+    def _compare(self, layout: Layout, arguments: dict[str, Any], back: tuple[Any, ...]) -> None:
+        """Changed if a value would arrive as another one."""
+        for name, arrived in zip(layout.names, back, strict=True):
+            value = arguments.get(name)
+            if type(value) in layout.trusted[name] or (name in layout.safe and value == arrived):
+                continue
+            loss = _strict.loss(value, arrived)
+            if loss is not None:
+                raise Changed(f"parameter {name!r}: {loss.told(f'$.{name}')}")
 
     def _by_name(self, layout: Layout, given: dict[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         if layout.by_name.issuperset(kwargs):

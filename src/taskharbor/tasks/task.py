@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
+from taskharbor.model.error_class import script_module
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, check_importable
 from taskharbor.tasks.migration_hints import JOINED, OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
@@ -206,14 +205,7 @@ def default_name(function: Callable[..., Any]) -> str:
     if not inspect.isroutine(target) and not inspect.isclass(target):
         target = type(target)
     module = getattr(target, "__module__", None) or "__main__"
-    if module == "__main__":
-        main = sys.modules.get("__main__")
-        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-        if spec is not None:
-            module = spec.name.removesuffix(".__main__")
-        elif file:
-            module = Path(file).stem
-    return f"{module}.{target.__qualname__}"
+    return f"{script_module() if module == '__main__' else module}.{target.__qualname__}"
 
 
 def short_name(task: Task[..., Any]) -> str:

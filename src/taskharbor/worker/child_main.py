@@ -1,9 +1,10 @@
 """The main function of a child process for `process=True` jobs: one job at a time, over a pipe.
 
     parent → ("run", request)   ("cancel", reason)   None: end
-    child  → ("ready",), then for each job   ("progress", done, total, note) …   ("returned", result, jobs, handover)
-                                                                                 or ("raised", …)
-                                                                                 or ("unfit", …): raised, and it ends
+    child  → ("ready",), then for each job   ("progress", done, total, note) …
+                                             ("returned", result, changed, jobs, handover)
+                                             or ("raised", …)
+                                             or ("unfit", …): raised, and it ends
 
 The function is found by the module and name from the parent's registry, never by anything in the job. A child leads a
 process group, so that everything its handlers start ends with it. When the parent is gone, all of it ends at once.
@@ -225,8 +226,9 @@ def returned(request: Request, handler: Handler, context: JobContext, value: Any
     report_early_end(context)
     if is_workflow(value):
         spawned = value.compile(request.job, truncate(datetime.now(UTC)))
-        return ("returned", None, spawned.jobs, spawned.handover)
-    return ("returned", handler.encode_result(value), (), None)
+        return ("returned", None, None, spawned.jobs, spawned.handover)
+    result = handler.encode_result(value)
+    return ("returned", result, None if result is None else handler.change_of(value, result), (), None)
 
 
 def raised(request: Request, error: BaseException, function: Callable[..., Any] | None) -> tuple[Any, ...]:

@@ -148,6 +148,8 @@ class ChildProcesses:
             _packed("override", tuple(each for pair in self._injector.overrides.pairs for each in pair)),
         )
         result = await self._threads.run(lambda: self._perform(request, context, control))
+        if result[0] == "returned":
+            run.changed = result[2]
         return _value_of(result, handler)
 
     def _lifespan(self) -> bytes:
@@ -270,7 +272,7 @@ class _Compiled(Workflow):
 
 def _value_of(message: tuple[Any, ...], handler: Handler) -> Any:
     if message[0] == "returned":
-        _, result, jobs, handover = message
+        _, result, _, jobs, handover = message
         if handover is not None:
             return _Compiled(Spawned(jobs, handover))
         return None if result is None else _read(result, handler.signature)

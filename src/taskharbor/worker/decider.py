@@ -125,9 +125,9 @@ class Decider:
             return self.refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {class_name(error)}"))
         return self.decide(delivery, Ack(delivery.lease, None, spawned.jobs, spawned.handover))
 
-    def crashed(self, delivery: Delivery) -> None:
+    def crashed(self, delivery: Delivery, max_lost: int) -> None:
         """It was lost too often: it is dead, and its handler is not called again."""
-        crashed = decide.crashed(delivery.job, delivery.lease, self._clock.now())
+        crashed = decide.crashed(delivery.job, delivery.lease, self._clock.now(), max_lost)
         self.decide(delivery, self._builder.final(delivery, crashed))
 
     def give_back(self, delivery: Delivery, why: str, run_at: datetime | None = None) -> None:

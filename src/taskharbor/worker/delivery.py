@@ -55,6 +55,8 @@ class Delivery(msgspec.Struct, eq=False):
     why: str = ""  # why it was given back, if it was
     progress: Progress | None = None  # what its handler last reported; set in the handler's thread
     noted: Progress | None = None  # the one that the store has; set by the heart
+    changed: tuple[str, str] | None = None  # where and how the result of its child process was changed
+    unrenewed: bool = False  # the last renewal was sent in time, and did not reach the store; set by the heart
     loss_counted: bool = False  # `lost_by` is in the figures
 
     def tell_to_stop(self, reason: str) -> None:

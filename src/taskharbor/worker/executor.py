@@ -37,7 +37,7 @@ from taskharbor.worker.invocation import Invocation, Surroundings
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.outcomes import OutcomeBuilder
 from taskharbor.worker.progress_notes import ProgressNotes
-from taskharbor.worker.result_binder import Unbindable
+from taskharbor.worker.result_binder import Unbindable, Unready
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.stop_budget import leave_behind
 from taskharbor.worker.suspects import SuspectGate
@@ -45,6 +45,7 @@ from taskharbor.worker.threads import unwrap
 
 UNKNOWN_TYPE_DELAY_S = 10.0  # plus up to a half: another worker may know the type
 UNREAD_RESULTS_DELAY_S = 1.0  # plus up to a half
+MAX_UNREADY_DOUBLINGS = 6  # of that delay, while a job before it is not done
 INTERRUPT_GRACE_S = 1.0  # at a stop, for interrupted handlers to end before they are given back without them
 ENDING_GRACE_S = 2.0  # at a stop, for transactions to end once no handler is waited for
 NO_PROBLEMS: Mapping[str, Exception] = {}
@@ -197,6 +198,10 @@ class Executor:
     def _without_results(self, delivery: Delivery, problem: Exception) -> None:
         if isinstance(problem, Unbindable):
             self.decider.refuse(delivery, problem.refusal)
+        elif isinstance(problem, Unready):
+            waits = delivery.job.deliveries - delivery.job.attempts - 1  # about as often as it was given back
+            delay = UNREAD_RESULTS_DELAY_S * 2.0 ** min(max(waits, 0), MAX_UNREADY_DOUBLINGS)
+            self._give_back_for(delivery, str(problem), delay)
         else:
             self._give_back_for(delivery, "the results that it waits for could not be read", UNREAD_RESULTS_DELAY_S)
 

@@ -11,9 +11,9 @@ import asyncio
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import AttemptsDriver
@@ -27,6 +27,7 @@ from taskharbor.worker import executor, invocation
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.progress_notes import ProgressNotes, written
+from taskharbor.worker.renewal_gate import RenewalGate
 from taskharbor.worker.stop_budget import StopBudget, close
 
 CHECK_INTERVAL_S = 1.0  # between two checks of the worker's loop
@@ -53,9 +54,11 @@ class Heart:
         lease: timedelta,
         every: float,
         on_lost: Callable[[Delivery, TaskHarborError], None],
+        gate: RenewalGate,
         notes: ProgressNotes | None = None,
     ) -> None:
         self._clock = clock
+        self.gate = gate
         self.outage = outage
         self._held = held
         self._lease = lease
@@ -64,6 +67,7 @@ class Heart:
         self.notes = notes  # None: the store keeps no progress
         self._backoff = Backoff()
         self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
+        self._missed: Lease | None = None  # of the last renewal that did not reach the store
 
     async def run(self, driver: Driver) -> None:
         """Extend all leases again and again, and in between those whose jobs have reported progress."""
@@ -71,11 +75,23 @@ class Heart:
         seconds = self.every
         try:
             while True:
-                await self._clock.sleep(seconds)
+                await self._rest(seconds)
                 seconds = await self.beat(driver)
         finally:
             if storing is not None:
                 storing.cancel()
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until the next renewal. One that failed is tried again although the clock stands still, as a test's may:
+        no job is taken until then."""
+        if self.gate.renewing:
+            return await self._clock.sleep(seconds)
+        resting = [asyncio.ensure_future(sleep(seconds)) for sleep in (self._clock.sleep, asyncio.sleep)]
+        try:
+            await asyncio.wait(resting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in resting:
+                each.cancel()
 
     async def _store_notes(self, driver: Driver, notes: ProgressNotes) -> None:
         while True:
@@ -88,7 +104,7 @@ class Heart:
         if self.notes is not None:
             self.notes.gate.take(self._clock)
         deliveries = [each for each in list(self._held.values()) if not overdue(each, moment)]
-        if not deliveries:
+        if not deliveries and self.gate.renewing:
             self.outage.answered("extend")  # nothing to renew: an earlier failure no longer matters
         elif not await self._extend(driver, deliveries):
             return min(self._backoff.next(), self.every)
@@ -105,9 +121,17 @@ class Heart:
             await self._extend(driver, deliveries)
 
     async def _extend(self, driver: Driver, deliveries: list[Delivery]) -> bool:
-        """Extend leases, with the progress that waits; return False if some have to be tried again soon."""
+        """Extend leases, with the progress that waits; return False if some have to be tried again soon.
+
+        Without deliveries the lease that was missed last is tried: its refusal shows that renewals reach the store.
+        """
         leases = [each.lease for each in deliveries]
+        if not leases and self._missed is not None:
+            leases = [self._missed]
         notes = {} if self.notes is None else self.notes.take(deliveries)
+        now = self._clock.now()
+        for delivery in deliveries:
+            delivery.unrenewed = delivery.unrenewed or delivery.lease.expires_at > now
         try:
             async with self._extending:
                 if notes:  # only a driver that takes them has any
@@ -119,13 +143,16 @@ class Heart:
                 raise RuntimeError(f"the driver returned {len(results)} results for {len(leases)} leases")
         except Exception as error:
             self.outage.failed("extend", error)
+            self._missed = leases[-1]
+            self.gate.update(renewing=False)
             self._wait_again(notes)
             return False
         self.outage.answered("extend")
         again = False
-        for delivery, lease, result in zip(deliveries, leases, results, strict=True):
+        for delivery, lease, result in zip(deliveries, leases, results, strict=bool(deliveries)):
             if isinstance(result, Lease):
                 delivery.lease = result
+                delivery.unrenewed = result.expires_at <= self._clock.now()  # it came too late, as behind a locked file
                 delivery.noted = notes.get(lease.token, delivery.noted)
             elif isinstance(result, BackendUnavailable):
                 again = True  # its record is locked, which says nothing about the lease
@@ -134,6 +161,7 @@ class Heart:
                 again = True
             elif not delivery.decided and lease.token in self._held:
                 self._on_lost(delivery, result)  # a decided one is being settled: the store decides then
+        self.gate.update(renewing=True)
         if again:
             self._wait_again(notes)
         return not again
@@ -146,14 +174,14 @@ class Heart:
 class LoopHeart:
     """A heart on the worker's own loop, for tests and simulations that allow one thread only."""
 
-    def __init__(self, heart: Heart, driver: Driver, clock: Clock) -> None:
+    def __init__(self, heart: Heart, driver: Driver) -> None:
         self._heart = heart
         self._driver = driver
-        self._clock = clock
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start renewing."""
+        """Start renewing, over the worker's own driver."""
+        self._heart.gate.update(connected=True)
         self._task = asyncio.create_task(self._run(), name="taskharbor-heart")
 
     async def stop(self, budget: StopBudget) -> None:
@@ -171,7 +199,8 @@ class ThreadHeart:
 
     def __init__(self, heart: Heart, driver: Driver, clock: Clock, watch: LoopWatch) -> None:
         self._heart = heart
-        self._driver = driver
+        self._driver = driver.sibling()
+        self._renewals = _Renewals(self._driver, driver, heart.every)
         self._clock = clock
         self._watch = watch
         self._ended: asyncio.Future[None] | None = None  # of the worker's loop
@@ -227,19 +256,64 @@ class ThreadHeart:
 
     async def keep(self) -> None:
         """Renew for ever."""
-        await self._open()
-        await self._heart.run(self._driver)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._open())
+            group.create_task(self._heart.run(cast(Driver, self._renewals)))
 
     async def _open(self) -> None:
+        """Open the heart's driver: until then renewals go over the worker's, and no jobs are taken."""
         backoff = Backoff()
         while True:
             try:
                 await self._driver.open()
             except Exception as error:
                 self._heart.outage.failed("open for the heart", error)
+                self._on_not_opened()
                 await asyncio.sleep(backoff.next())
             else:
-                return self._heart.outage.answered("open for the heart")
+                self._renewals.opened = True
+                self._heart.outage.answered("open for the heart")
+                return self._heart.gate.update(connected=True)
+
+    def _on_not_opened(self) -> None:
+        self._heart.gate.update(connected=False)
+
+
+class _Renewals:
+    """Renews over the heart's driver, and over the worker's if that one has no connection to the store.
+
+    The worker's belongs to the worker's loop. A handler that blocks that loop holds up those renewals: so it is only
+    the second choice, and no job is taken before the heart's own driver is open.
+    """
+
+    def __init__(self, driver: Driver, workers: Driver, every: float) -> None:
+        self._driver = driver
+        self._workers = workers
+        self._loop = asyncio.get_running_loop()
+        self._every = every
+        self.opened = False
+
+    async def extend(self, *arguments: Any) -> Sequence[Lease | TaskHarborError]:
+        if self.opened:
+            try:
+                return await self._driver.extend(*arguments)
+            except (BackendUnavailable, OSError) as error:
+                failure: Exception = error
+        else:
+            failure = BackendUnavailable("the heart has no connection to the store")
+        calling = self._on_workers_loop(arguments)
+        try:
+            answer = asyncio.run_coroutine_threadsafe(calling, self._loop)
+            async with asyncio.timeout(self._every):
+                return await asyncio.wrap_future(answer)
+        except (BackendUnavailable, OSError) as error:  # also its TimeoutError: the loop is blocked
+            raise failure from error
+        except RuntimeError:  # the worker's loop is closed
+            calling.close()
+            raise failure from None
+
+    async def _on_workers_loop(self, arguments: tuple[Any, ...]) -> Sequence[Lease | TaskHarborError]:
+        return await self._workers.extend(*arguments)
 
 
 class LoopWatch:

@@ -11,7 +11,7 @@ from typing import Any
 
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import Cancel, Snooze
-from taskharbor.model.events import JobFailed, Observers, PolicyFailed
+from taskharbor.model.events import JobFailed, Observers, PolicyFailed, ResultChanged
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Fail, Outcome
@@ -132,6 +132,9 @@ class OutcomeBuilder:
                 f"its result of {len(result)} bytes is over the limit of {limit}; "
                 "keep it elsewhere and return a reference"
             )
+        changed = delivery.changed or handler.change_of(value, result)
+        if changed is not None:
+            self._observers.emit(ResultChanged(delivery.job, self._settings.name, *changed))
         return Ack(delivery.lease, result)
 
     def _compiled(self, delivery: Delivery, workflow: Workflow) -> Spawned:

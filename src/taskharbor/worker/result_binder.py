@@ -13,14 +13,17 @@ from typing import TypeAlias
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
+from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Reserved
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
 from taskharbor.tasks.flow_metadata import BIND_KEY, MAX_RESULTS_BYTES, Bind, read_bind, taken
 from taskharbor.tasks.handler import HandlerRegistry
-from taskharbor.tasks.results import Results, TooMuch, complete
+from taskharbor.tasks.results import NoResult, Results, TooMuch, complete
 from taskharbor.worker.outage import Outage
+
+GONE = "its record was deleted or pruned, or the store has lost it; run the workflow again"
 
 Wanted: TypeAlias = dict[str, tuple[Bind, tuple[str, ...]]]
 """By the token of a lease: the parsed metadata of its job, and the ids of the jobs whose results it takes."""
@@ -34,8 +37,17 @@ class Unbindable(Exception):
         self.refusal = refusal
 
 
+class Unready(Exception):
+    """The job gets its results once a job that it waits for is done; the text says which."""
+
+
 class ResultBinder:
-    """Completes payloads, and returns for the others why that failed, by the token of the lease."""
+    """Completes payloads, and returns for the others why that failed, by the token of the lease.
+
+    A job never gets a value that nobody returned. If the store has no result of a job before it, that one is looked
+    at: if its record is gone, the result is gone for good (Unbindable); if it is there and not done, because the store
+    has lost what came later, it runs again (Unready). A store that cannot tell says so by raising.
+    """
 
     def __init__(
         self,
@@ -55,7 +67,7 @@ class ResultBinder:
         self._max_lost = max_lost
 
     async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
-        """Return the batch with complete payloads, and the problems: an Unbindable, or what the store raised."""
+        """Return the batch with complete payloads, and the problems: Unbindable, Unready, or what the store raised."""
         wanted: Wanted = {}
         problems: dict[str, Exception] = {}
         for reserved in batch:
@@ -68,38 +80,34 @@ class ResultBinder:
                     reason = f"its metadata {BIND_KEY} cannot be read: {error}"
                     problems[reserved.lease.token] = Unbindable(Refusal(reason))
         bound = []
-        together: Results | None = None
-        for reserved in batch:
-            wants = wanted.get(reserved.lease.token)
-            if wants is not None:
-                try:
-                    if together is None:
-                        together = await self._together(batch, wanted)
-                    results = (
-                        together if together.found or together.joins else await self._alone(reserved.job, wants[1])
-                    )
-                    reserved = Reserved(
-                        self._completed(reserved.job, *wants, results), reserved.lease, reserved.lost_by
-                    )
-                except Unbindable as error:
-                    problems[reserved.lease.token] = error
-                except Exception as error:
-                    self._outage.failed("results", error)
-                    problems.update((token, error) for token in wanted)
-                    return list(batch), problems
-            bound.append(reserved)
+        try:
+            together = await self._together(batch, wanted)
+            for reserved in batch:
+                wants = wanted.get(reserved.lease.token)
+                if wants is not None:
+                    try:
+                        results = together or await self._alone(reserved.job, wants[1])
+                        job = await self._completed(reserved.job, *wants, results)
+                        reserved = Reserved(job, reserved.lease, reserved.lost_by)
+                    except (Unbindable, Unready) as error:
+                        problems[reserved.lease.token] = error
+                bound.append(reserved)
+        except Exception as error:
+            self._outage.failed("results", error)
+            problems.update((token, error) for token in wanted)
+            return list(batch), problems
         self._outage.answered("results")
         return bound, problems
 
-    async def _together(self, batch: Sequence[Reserved], wanted: Wanted) -> Results:
-        """The results of all jobs in one call; nothing if they are so large that each is better read alone."""
+    async def _together(self, batch: Sequence[Reserved], wanted: Wanted) -> Results | None:
+        """The results of all jobs in one call; None if they are so large that each is better read alone."""
         flow_ids = {reserved.job.flow_id for reserved in batch if reserved.lease.token in wanted}
         results = Results(MAX_RESULTS_BYTES)
         try:
             ids = chain.from_iterable(members for _, members in wanted.values())
             await results.load(self._driver, ids, self._clock.now(), flow_ids.pop() if len(flow_ids) == 1 else None)
         except TooMuch:
-            return Results()
+            return None
         return results
 
     async def _alone(self, job: JobRecord, ids: tuple[str, ...]) -> Results:
@@ -111,14 +119,28 @@ class ResultBinder:
             raise Unbindable(Refusal(f"{reason}; keep them elsewhere and return references")) from None
         return results
 
-    def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
+    async def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
         handler = self._handlers.get(job.type)
         codec = self._codec if handler is None else handler.signature.codec
         try:
             payload = complete(codec, job.payload, mark.into, results.tree(mark.shape, ids))
+        except NoResult as missing:
+            raise await self._why_missing(missing.job_id) from None
         except Exception as error:
             raise Unbindable(Refusal(f"the results it waits for cannot be read: {class_name(error)}")) from error
         return replace(job, payload=payload)
+
+    async def _why_missing(self, id: str) -> Unbindable | Unready:
+        now, passed = self._clock.now(), dict.fromkeys([id])
+        try:
+            info = await self._driver.inspect(id, now)
+            while (heir := info.job.handed_to) is not None and heir not in passed:
+                passed[heir] = None
+                info = await self._driver.inspect(heir, now)
+        except JobNotFound:
+            told = " → ".join(passed)  # it and those that took its place
+            return Unbindable(Refusal(f"the result of job {told} is gone: {GONE}"))
+        return Unready(f"the result of job {info.job.id} ({info.job.type}) is not there: that job is {info.state}")
 
 
 def _parsed(job: JobRecord, text: str) -> tuple[Bind, tuple[str, ...]]:

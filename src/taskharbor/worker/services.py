@@ -34,10 +34,12 @@ from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.invocation import Surroundings
+from taskharbor.worker.losses import CutOff, LossDriver
 from taskharbor.worker.operations import Operations
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.progress_notes import ProgressNotes
+from taskharbor.worker.renewal_gate import RenewalGate
 from taskharbor.worker.result_binder import ResultBinder
 from taskharbor.worker.scheduler import Scheduler
 from taskharbor.worker.settings import WorkerSettings
@@ -71,6 +73,8 @@ class Services:
     ) -> None:
         self._settings = settings
         self._observers = observers
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._held = held = dict[str, Delivery]()  # every delivery of this worker, by the token of its lease
         self._outcomes = OutcomeQueue(max(64, settings.concurrency * 4))
         self._notes = ProgressNotes(clock) if offers(driver, ATTEMPTS) else None
@@ -103,9 +107,14 @@ class Services:
             declares=declares,
             on_declared=on_declared,
         )
+        self._cut_off = CutOff()
+        weighing = LossDriver(driver, clock, outage, settings.max_lost, self._cut_off)
+        self._renewals = RenewalGate(settings.name, self._on_renewals)
         self.fetcher = Fetcher(
             settings=settings,
-            driver=driver if channel is None else channel.hand_over(driver, clock, handlers, settings),
+            driver=cast(Driver, weighing)
+            if channel is None
+            else channel.hand_over(weighing, clock, handlers, settings),
             clock=clock,
             outage=outage,
             held=held,
@@ -133,13 +142,20 @@ class Services:
             held=held,
             outcomes=self._outcomes,
             on_settled=self.executor.on_settled,
+            on_refused=self._on_refused,
             on_put_off=self.fetcher.expect,
             refuse=self.executor.decider.refuse,
             figures=figures,
             known_types=handlers.types,
         )
         self._upkeep = Upkeep(
-            settings=settings, driver=driver, clock=clock, outage=outage, capacity=self.capacity, figures=figures
+            settings=settings,
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            capacity=self.capacity,
+            cut_off=self._cut_off,
+            figures=figures,
         )
         self._services = (
             self._settler,
@@ -153,8 +169,17 @@ class Services:
         self._heart = self._make_heart(driver, clock, outage, channel)
 
     def _room(self) -> int:
-        """How many jobs the fetcher may take: none while too many outcomes wait to be written."""
-        return 0 if self._outcomes.is_full else self.executor.room()
+        """How many jobs the fetcher may take: none while too many outcomes wait to be written, nor without renewals."""
+        return 0 if self._outcomes.is_full or not self._renewals.is_open else self.executor.room()
+
+    def _on_renewals(self) -> None:  # called in the heart's thread, or in that of the channel
+        try:
+            self._loop.call_soon_threadsafe(self.capacity.changed.set)
+        except RuntimeError:
+            pass  # the worker's loop is closed
+
+    def _on_refused(self, delivery: Delivery) -> None:
+        self._cut_off.note(delivery, self._clock.now())
 
     async def _before_end(self) -> bool:
         """Whether something was done that may have brought jobs, for a worker that ends when there are none."""
@@ -232,10 +257,15 @@ class Services:
     def _make_heart(
         self, driver: Driver, clock: Clock, outage: Outage, channel: ChildChannel | None
     ) -> LoopHeart | ThreadHeart:
-        settings, held, watch, loop = self._settings, self._held, self.watch, asyncio.get_running_loop()
+        settings, held, watch, loop = self._settings, self._held, self.watch, self._loop
+
+        def lose(delivery: Delivery, error: TaskHarborError) -> None:
+            if not delivery.decided:
+                self._cut_off.note(delivery, clock.now())
+                self.executor.interrupts.lose(delivery, error)
 
         def on_lost(delivery: Delivery, error: TaskHarborError) -> None:  # called in the heart's thread
-            loop.call_soon_threadsafe(self.executor.interrupts.lose, delivery, error)
+            loop.call_soon_threadsafe(lose, delivery, error)
 
         heart = Heart(
             clock=clock,
@@ -244,13 +274,14 @@ class Services:
             lease=settings.lease,
             every=settings.heartbeat,
             on_lost=on_lost,
+            gate=self._renewals,
             notes=self._notes,
         )
         if channel is not None:
-            return channel.heart(settings, heart, driver.sibling(), clock, watch, held, on_lost)
+            return channel.heart(settings, heart, driver, clock, watch, held, on_lost)
         if settings.heart == "thread":
-            return ThreadHeart(heart, driver.sibling(), clock, watch)
-        return LoopHeart(heart, driver, clock)
+            return ThreadHeart(heart, driver, clock, watch)
+        return LoopHeart(heart, driver)
 
 
 async def uninterrupted(stopping: asyncio.Task[None], hurry: asyncio.Event) -> None:

@@ -56,6 +56,7 @@ class Settler(Service):
         held: dict[str, Delivery],
         outcomes: OutcomeQueue,
         on_settled: Callable[[], None],
+        on_refused: Callable[[Delivery], None],
         on_put_off: Callable[[datetime, bool], None],
         refuse: Callable[[Delivery, Refusal], None],
         figures: FigureCounter | None = None,
@@ -70,6 +71,7 @@ class Settler(Service):
         self._held = held
         self._outcomes = outcomes
         self._on_settled = on_settled
+        self._on_refused = on_refused  # called with a delivery whose outcome is not recorded
         self._on_put_off = on_put_off  # called with the time at which a job is due again, and whether it can run here
         self._refuse = refuse  # decides a delivery anew, as one that cannot be stored as it was
         self._figures = figures  # None: the store keeps none
@@ -231,6 +233,7 @@ class Settler(Service):
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
             return self._without_workflow(delivery, outcome, error)
         self._held.pop(delivery.lease.token, None)
+        self._on_refused(delivery)
         self._observers.emit(OutcomeRefused(delivery.job, self._worker, error))
         return self._on_settled()
 

@@ -52,7 +52,7 @@ class SuspectGate:
         """Take charge of a suspect: it is dead, waits for its turn, or is given back."""
         self.cautious = True
         if delivery.job.lost >= self._max_lost:
-            self._decider.crashed(delivery)
+            self._decider.crashed(delivery, self._max_lost)
         elif self._suspect is None:
             self._suspect = delivery
         else:

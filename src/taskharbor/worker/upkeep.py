@@ -17,6 +17,7 @@ from taskharbor.model.clock import Clock, follow, is_stale
 from taskharbor.model.job import WorkerInfo
 from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.figures import FigureCounter
+from taskharbor.worker.losses import CutOff
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.service import Service
 from taskharbor.worker.settings import WorkerSettings
@@ -29,7 +30,8 @@ PRUNE_BATCH_JOBS = 500
 
 
 class Upkeep(Service):
-    """Sends a heartbeat four times a minute, and within 5 s after its figures have changed.
+    """Sends a heartbeat four times a minute, within 5 s after its figures have changed, and at once after a lease has
+    ended because no renewal reached the store.
 
     Once a minute it follows the clock and prunes what is past its retention. A last heartbeat, dated back, makes the
     store forget a worker that stops: without it the worker would be listed for another minute.
@@ -43,6 +45,7 @@ class Upkeep(Service):
         clock: Clock,
         outage: Outage,
         capacity: Capacity,
+        cut_off: CutOff,
         figures: FigureCounter | None = None,
     ) -> None:
         super().__init__()
@@ -51,8 +54,11 @@ class Upkeep(Service):
         self._clock = clock
         self._outage = outage
         self._capacity = capacity
+        self._cut_off = cut_off
+        cut_off.on_note = self.wake
+        self._told = 0  # how many cut-off executions the store knows of
         self._counter = figures  # None: the store keeps none
-        self._sent = (0, 0)  # the figures of the last heartbeat
+        self._sent = (0, 0, 0)  # the figures of the last heartbeat
         self._started_at = clock.now()
         self._next_round = (
             clock.monotonic() + ROUND_INTERVAL_S * random.random()
@@ -72,7 +78,8 @@ class Upkeep(Service):
                 self._outage.answered("upkeep")
             except Exception as error:
                 self._outage.failed("upkeep", error)
-            await self._until_next_beat()
+            # Other workers must know of a lost lease before the job's next one ends.
+            await self._until_next_beat(BEAT_INTERVAL_S if self._told == self._cut_off.noted else CHECK_INTERVAL_S)
 
     async def end(self, budget: StopBudget, share: float = 1.0) -> bool:
         """End, and leave the store's list of workers."""
@@ -88,18 +95,18 @@ class Upkeep(Service):
         except Exception as error:
             self._outage.failed("upkeep", error)
 
-    async def _until_next_beat(self) -> None:
-        until = self._clock.monotonic() + BEAT_INTERVAL_S
+    async def _until_next_beat(self, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
         while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._sent == self._figures():
             await self.rest(asyncio.ensure_future(self._clock.sleep(min(left, CHECK_INTERVAL_S))))
 
-    def _figures(self) -> tuple[int, int]:
-        return len(self._capacity.running), self._capacity.stuck
+    def _figures(self) -> tuple[int, int, int]:
+        return len(self._capacity.running), self._capacity.stuck, self._cut_off.noted
 
     async def _beat(self, leaving: bool = False) -> None:
         settings, now = self._settings, self._clock.now()
         seen_at = now - WORKER_SILENCE if leaving else now
-        running, stuck = self._sent = self._figures()
+        running, stuck, noted = self._sent = self._figures()
         info = WorkerInfo(
             worker=settings.name,
             queues=settings.queues,
@@ -111,8 +118,10 @@ class Upkeep(Service):
             seen_at=seen_at,
             stuck=stuck,
             stopped_at=now if leaving else None,
+            cut_off=self._cut_off.executions,
         )
         await self._driver.beat(info, seen_at)
+        self._told = noted
 
     async def _flush(self, now: bool = False) -> None:
         if self._counter is not None:

@@ -20,6 +20,7 @@ from taskharbor.drivers import (
     Lease,
     Outcome,
     Page,
+    QueueHead,
     Reserved,
     SingleVerbs,
     TaskHarborError,
@@ -30,6 +31,7 @@ from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.model.times import from_ms
 from taskharbor_mystore import admin, reading
 from taskharbor_mystore.enqueue import enqueue
+from taskharbor_mystore.heads import heads
 from taskharbor_mystore.leases import extend, release
 from taskharbor_mystore.options import parse
 from taskharbor_mystore.reserve import reserve
@@ -126,6 +128,10 @@ class MyStoreDriver(ListVerb, SingleVerbs):
 
     async def is_paused(self, queue: str) -> bool:
         return queue in self._store.paused
+
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
+        with self._store.lock:
+            return heads(self._store, queues, now, n)
 
     # Admin
 

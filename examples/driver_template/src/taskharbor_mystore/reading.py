@@ -68,7 +68,11 @@ def flow(store: Store, flow_id: str, now: datetime) -> FlowInfo:
 
 
 def results(store: Store, ids: Sequence[str]) -> dict[str, bytes | None]:
-    return {id: last_in_place(store, store.rows[id]).record.result if id in store.rows else None for id in ids}
+    """A job whose heir is gone has no result: that of its heir stood for it."""
+    last = {id: last_in_place(store, store.rows[id]) for id in ids if id in store.rows}
+    return {
+        id: row.record.result for id, row in last.items() if row.state is State.DONE and row.record.handed_to is None
+    }
 
 
 def workers(store: Store, now: datetime) -> list[WorkerInfo]:

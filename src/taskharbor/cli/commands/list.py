@@ -10,12 +10,14 @@ import click
 
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_json, write_table
+from taskharbor.cli.selection import ERROR_HELP
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.time_options import parse_time
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FILTERS, require
+from taskharbor.model.error_class import error_query
 from taskharbor.model.job import FlowPage, JobInfo, Page, State
 from taskharbor.ops import json_output
 from taskharbor.ops.ids import flow_id, without_payloads
@@ -38,7 +40,7 @@ ASKED = {
     "newest": "--newest",
     "since": "--since",
     "until": "--until",
-    "error_class": "--error",
+    "error": "--error",
     "fingerprint": "--fingerprint",
 }
 """The options that not every driver can serve, by the name of the filter."""
@@ -56,7 +58,7 @@ def filter_options(command: F) -> F:
     """Add the options of a command that lists jobs by their errors and times."""
     for option in (
         click.option("--fingerprint", metavar="TEXT", help="Only jobs whose last error has this fingerprint."),
-        click.option("--error", "error_class", metavar="CLASS", help="Only jobs whose last error is of this class."),
+        click.option("--error", metavar="CLASS", help=ERROR_HELP),
         click.option("--until", callback=parse_time, metavar="TIME", help="The same, before this time."),
         click.option(
             "--since",
@@ -87,6 +89,8 @@ def read_page(target: Target, *, newest: bool = False, payloads: bool, **query: 
         for name, option in ASKED.items():
             if name in given or (name == "newest" and newest):
                 require(driver, FILTERS, f"the option {option}")
+        if "error" in given:
+            given |= error_query(given.pop("error"))
         if newest:
             given["order"] = "-id"
         if not payloads:

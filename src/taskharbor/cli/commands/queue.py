@@ -32,7 +32,9 @@ def list_(target: Target) -> None:
       taskharbor queue list
 
     JSON: {"queues": [{"queue", "paused", "workers", "jobs": {"blocked", "scheduled", "ready", "inflight", "done",
-    "dlq", "cancelled"}, "capped"}]}. workers: how many serve the queue and sent a heartbeat in the last minute.
+    "dlq", "cancelled"}, "capped", "oldest_ready_at", "oldest_known"}]}. workers: how many serve the queue and sent a
+    heartbeat in the last minute. oldest_ready_at: since when the job is due that has been ready for longest; null if
+    none is. Where the store cannot tell, it is null too, oldest_known is false, and the table has a question mark.
     Counting stops at 100,000 jobs of a queue in one state, shown as 100000+; then capped is true.
     """
     found = call_store(target, read_overview)

@@ -29,6 +29,10 @@ LEAVING = (
     "A heartbeat replaces the worker's last one, also with an earlier `now`: a worker that stops "
     "sends one dated a minute back, and leaves the list at once."
 )
+WHOLE_BEAT = (
+    "Every field of a heartbeat comes back as it was sent, also the thousand executions that `cut_off` may name: "
+    "core judges by them which lost executions were crashes."
+)
 
 
 @case(INSPECT)
@@ -238,7 +242,7 @@ async def deleted_id_is_free_again(env: Environment) -> None:
     assert (await env.put(job))[0].existed is False
     record = (await env.take_one()).job
     assert (record.deliveries, record.result) == (1, None)
-    assert await env.driver.results([job.id]) == {job.id: None}
+    assert await env.driver.results([job.id]) == {}
 
 
 @case(WRONG)
@@ -266,6 +270,18 @@ async def beat(env: Environment) -> None:
     given = msgspec.structs.replace(worker(env, "B"), seen_at=env.now)
     assert msgspec.structs.replace(found[0], seen_at=env.now) == given
     assert found[0].seen_at == env.now
+
+
+@case(WHOLE_BEAT)
+async def a_whole_beat(env: Environment) -> None:
+    long = "é" * 100
+    cut_off = tuple((f"{env.name(long)}{number}", number + 1) for number in range(1000))
+    sent = msgspec.structs.replace(worker(env, "a"), running=3, stuck=2, seen_at=env.now, cut_off=cut_off)
+    await env.driver.beat(sent, env.now)
+    assert await heard(env, 1) == [sent]
+    await env.driver.beat(msgspec.structs.replace(sent, cut_off=cut_off[1:]), env.at(1))
+    [found] = await heard(env, 2)
+    assert found.cut_off == cut_off[1:]
 
 
 @case(BEAT)

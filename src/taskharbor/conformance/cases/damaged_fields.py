@@ -90,6 +90,7 @@ class Pair:
             check_record(found.job, shown=True)
             assert all(number <= 1 for number in (await env.full.counts(env.at(at), 1)).get(self.queue, {}).values())
             await env.full.list(now=env.at(at), queue=self.queue, since=env.at(-1), until=env.at(1), error_class="Boom")
+        await env.driver.heads([self.queue], env.at(at), 5)
         if env.offers(UPCOMING):
             await env.full.upcoming([self.queue], env.at(at))
         if env.offers(FLOWS):

@@ -11,6 +11,10 @@ from taskharbor.drivers import Ack, Fail, JobInfo, JobRecord, Retry, State
 from taskharbor.drivers.features import ATTEMPTS, FILTERS, MAX_SCANNED_JOBS
 
 ERRORS = "`list` also filters by `error_class` and `fingerprint`."
+NAMED = (
+    "`error_name` fits every class whose name ends with a dot and this text. It belongs to `error_class`: with both, a "
+    "job that fits one of them is listed."
+)
 TIMES = (
     "`since` and `until` (exclusive) are compared with `finished_at` of a job that has ended, and with `created_at` of "
     "any other."
@@ -79,6 +83,43 @@ async def by_error(env: Environment) -> None:
     assert await ids(env, error_class="Value%") == []
     assert await ids(env, error_class="app") == []
     assert await ids(env, error_class="") == [plain.id]
+
+
+@case(NAMED, needs=(FILTERS, ATTEMPTS))
+async def by_the_name_of_an_error(env: Environment) -> None:
+    """With and without a module, nested, and names that only look alike."""
+    labels = [
+        "Boom",
+        "app.Boom",
+        "app.Outer.Boom",
+        "app.f.<locals>.Boom",
+        ".Boom",
+        "Big.BigBoom",
+        "appBoom",
+        "app.boom",
+    ]
+    bare, *named = jobs = [await dead(env, label, f"f{number}") for number, label in enumerate(labels)]
+    plain = await env.add()
+    named = named[:4]
+    assert await ids(env, error_name="Boom") == ids_of(named)
+    assert await ids(env, limit=1, error_name="Boom", order="-id") == ids_of(named[::-1])
+    assert await ids(env, error_name="Boom", error_class="Boom") == ids_of([bare, *named])
+    assert await ids(env, error_name="Boom", error_class="app.boom", state="dlq") == ids_of([*named, jobs[-1]])
+    assert await ids(env, error_name="Boom", error_class="none") == ids_of(named)
+    assert await ids(env, error_name="Boom", fingerprint="f1") == ids_of(named[:1])
+    assert await ids(env, error_name="Boom", error_class="Boom", fingerprint="f0", queue=None) == [bare.id]
+    assert await ids(env, error_name="Boom", state="ready") == []
+    for none in ("B%m", "B__m", "%", "oom", "app", "BOOM", "x" * 300, "a\x00b"):
+        assert await ids(env, error_name=none) == [], none
+    assert await ids(env, error_name="Boom", error_class="") == [*ids_of(named), plain.id]
+
+
+@case(NAMED, needs=(FILTERS, ATTEMPTS))
+async def by_any_name_of_an_error(env: Environment) -> None:
+    """Characters of every length, and those that have a meaning in a pattern."""
+    for name in ("é", "😀", "*", "[a]", "\\", "'"):
+        job = await dead(env, f"módulo.{name}", "f")
+        assert await ids(env, error_name=name) == [job.id], f"{name!r}"
 
 
 @case(ERRORS, needs=(FILTERS, ATTEMPTS))

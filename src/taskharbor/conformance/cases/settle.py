@@ -14,6 +14,10 @@ LEAVES = "An empty `last_error` and a `failed_at` of None leave what is recorded
 GIVE_BACK = "A Retry with unchanged attempts is a give-back: it records no failure."
 FAIL = "Fail puts the job into the DLQ with its reason, attempts, `failed_at` and `finished_at`."
 FAIL_EMPTY = "An empty `last_error` of a Fail becomes the reason."
+RESULTS = (
+    "`results(ids)` returns by id what each job that is done returned, None if that was None, and follows `handed_to`."
+)
+LEFT_OUT = "`results` leaves out ids whose jobs are not done, and ids without a record."
 CANCELLED = "Cancelled makes the job cancelled with its reason, which becomes `last_error` too."
 
 
@@ -249,13 +253,24 @@ async def one_job_verbs(env: Environment) -> None:
     assert raised == ["LeaseMismatch", "JobNotInflight", "JobNotFound", "LeaseExpired"]
 
 
-@case("`results(ids)` returns a result, or None, for every id, and follows `handed_to`.")
+@case(RESULTS, LEFT_OUT)
 async def results(env: Environment) -> None:
-    done = await env.add()
-    await env.ack(await env.take_one(), result=b"1")
-    dead = await env.dead()
-    ready = await env.add()
-    unknown = env.name("unknown")
-    ids = [unknown, ready.id, done.id, dead.id, done.id]
-    assert await env.driver.results(ids) == {unknown: None, ready.id: None, done.id: b"1", dead.id: None}
+    """Jobs of every state in one call, some asked for twice."""
+    done, nothing, empty, deleted = await env.add_many(4)
+    for result, lease in zip((b"1", None, b"", b"2"), await env.take(4), strict=True):
+        await env.ack(lease, result=result)
+    await env.driver.delete([deleted.id])
+    dead, cancelled = await env.dead(), await env.add()
+    await env.driver.cancel([cancelled.id], env.now)
+    retried = await env.add()
+    await env.retry(await env.take_one(), run_at=60)
+    held = await env.add()
+    await env.take_one()
+    ready, later = await env.add(), await env.add(run_at=env.at(60))
+    blocked = await env.add(depends_on=(ready.id, done.id))
+    others = [dead, cancelled, retried, held, ready, later, blocked, deleted]
+    ids = [env.name("unknown"), nothing.id, *(job.id for job in others), done.id, empty.id, done.id, dead.id]
+    assert await env.driver.results(ids) == {done.id: b"1", nothing.id: None, empty.id: b""}
+    assert await env.driver.results(ids[::-1]) == {done.id: b"1", nothing.id: None, empty.id: b""}
+    assert await env.driver.results([job.id for job in others]) == {}
     assert await env.driver.results([]) == {}

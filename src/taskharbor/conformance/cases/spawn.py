@@ -21,7 +21,10 @@ TO_REPLACED = (
     "place the acked job has, it is `InvalidJob`."
 )
 FAIL_SPAWN = "`Fail.spawn` stores jobs in the transaction that puts the job into the DLQ."
-RESULTS = "`results(ids)` returns a result, or None, for every id, and follows `handed_to`."
+RESULTS = (
+    "`results(ids)` returns by id what each job that is done returned, None if that was None, and follows `handed_to`."
+)
+LEFT_OUT = "`results` leaves out ids whose jobs are not done, and ids without a record."
 BOUNDS = "A job has at most 20,000 dependencies, and a spawn at most 10,000 jobs; more is `InvalidJob`."
 
 
@@ -162,7 +165,7 @@ async def handover(env: Environment) -> None:
     assert (info.state, info.job.depends_on, info.waiting_for) == ("blocked", (other.id, end.id), (other.id, end.id))
     acked = await env.info(first, 1)
     assert (acked.state, acked.job.handed_to) == ("done", end.id)
-    assert await env.driver.results([first.id]) == {first.id: None}
+    assert await env.driver.results([first.id]) == {}
     await env.ack(_, at=1)
     await env.ack(await env.take_one(at=1), at=1)
     assert await env.state(waiting, 1) == "blocked"
@@ -209,11 +212,25 @@ async def chain_of_handovers(env: Environment) -> None:
     for end in ends:
         await hand_over(env, await env.take_one(), end)
     assert (await env.info(waiting)).job.depends_on == (ends[2].id,)
-    assert await env.driver.results([first.id, ends[0].id]) == {first.id: None, ends[0].id: None}
+    assert await env.driver.results([first.id, ends[0].id]) == {}
     await env.ack(await env.take_one(), result=b"end")
     ids = [first.id, *(end.id for end in ends)]
     assert await env.driver.results(ids) == dict.fromkeys(ids, b"end")
     assert await env.taken_ids() == [waiting.id]
+
+
+@case(RESULTS, LEFT_OUT)
+async def result_of_a_job_whose_heir_is_gone(env: Environment) -> None:
+    """What the job itself returned is not the result that stood for it."""
+    first = await env.add()
+    middle, end = env.job(), env.job()
+    for heir in (middle, end):
+        await hand_over(env, await env.take_one(), heir)
+    await env.ack(await env.take_one(), result=b"end")
+    assert refusals(await env.driver.delete([end.id])) == ["ok"]
+    assert await env.driver.results([first.id, middle.id, end.id]) == {}
+    assert refusals(await env.driver.delete([middle.id])) == ["ok"]
+    assert await env.driver.results([middle.id, first.id]) == {}
 
 
 @case(NEW_ON_OLD)

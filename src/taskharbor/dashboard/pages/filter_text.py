@@ -44,7 +44,7 @@ def read_filter(text: str) -> dict[str, str]:
 def write_filter(given: Mapping[str, str]) -> str:
     """The text of a filter, as a person would type it.
 
-    >>> write_filter({"queue": "mail", "type": "send email"})
-    "queue:mail type:'send email'"
+    >>> write_filter({"queue": "mail", "type": "send email", "id": "01M7HG69PC"})
+    "queue:mail type:'send email' id:01M7HG69PC"
     """
-    return " ".join(f"{name}:{shlex.quote(given[name])}" for name in NAMES if given.get(name))
+    return " ".join(f"{name}:{shlex.quote(given[name])}" for name in (*NAMES, "id") if given.get(name))

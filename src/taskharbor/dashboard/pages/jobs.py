@@ -9,6 +9,7 @@ from typing import Any
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
 from taskharbor.drivers.features import FILTERS, require
+from taskharbor.model.error_class import error_query
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
@@ -22,7 +23,6 @@ from taskharbor.ops.waiting import read_waits, word_for
 PAGE_JOBS = 50
 MAX_PAGE_JOBS = 500
 WHOLE_AT_ONCE = 10  # jobs of a page with their payloads, for scripts
-_COLUMNS = {"flow": "flow_id", "error": "error_class"}
 
 
 async def jobs(sight: Sight, asked: Asked) -> Shown:
@@ -96,23 +96,25 @@ def given_filter(asked: Asked) -> dict[str, str]:
     return {name: value for name in NAMES if (value := asked.text(name)) is not None}
 
 
-def filter_query(asked: Asked, sight: Sight) -> dict[str, Any]:
-    """The filter of an address, as arguments of `Driver.list`; BadQuery for what makes no sense."""
-    query: dict[str, Any] = {}
+def filter_arguments(asked: Asked, sight: Sight) -> dict[str, Any]:
+    """The filter of an address, as arguments of `client.jobs`; BadQuery for what makes no sense."""
+    arguments: dict[str, Any] = {}
     for name, value in given_filter(asked).items():
         if name in ("since", "until"):
-            query[name] = asked.moment(name, sight.now)
+            arguments[name] = asked.moment(name, sight.now)
         elif name == "state":
-            query[name] = State(asked.one_of("state", json_output.STATES, value))
+            arguments[name] = State(asked.one_of("state", json_output.STATES, value))
         else:
-            query[_COLUMNS.get(name, name)] = value
-    return query
+            arguments[name] = value
+    return arguments
 
 
-def filter_arguments(asked: Asked, sight: Sight) -> dict[str, Any]:
-    """The same as arguments of `client.jobs`."""
-    back = {column: name for name, column in _COLUMNS.items()}
-    return {back.get(name, name): value for name, value in filter_query(asked, sight).items()}
+def filter_query(asked: Asked, sight: Sight) -> dict[str, Any]:
+    """The same as arguments of `Driver.list`."""
+    query = filter_arguments(asked, sight)
+    if "flow" in query:
+        query["flow_id"] = query.pop("flow")
+    return query | error_query(query.pop("error")) if "error" in query else query
 
 
 def _redirected(given: dict[str, str]) -> Shown:

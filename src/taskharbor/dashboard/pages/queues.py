@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
+from collections.abc import Sequence
+from datetime import datetime
+
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
+from taskharbor.drivers.contract import Driver
 from taskharbor.model.bounds import check_name
-from taskharbor.model.job import State
+from taskharbor.model.errors import JobNotFound
+from taskharbor.model.job import JobInfo, State
+from taskharbor.model.queue_heads import read_heads
 from taskharbor.ops import json_output
 from taskharbor.ops.figures_view import DEFAULT_SPAN, SPANS, read_figures
 from taskharbor.ops.ids import without_payloads
@@ -34,9 +40,10 @@ async def queue(sight: Sight, asked: Asked) -> Shown:
     span = asked.one_of("span", tuple(SPANS), DEFAULT_SPAN)
     found = await read_queue_rows(driver, now, only=name)
     figures = await read_figures(driver, now, span, name)
-    coming = await driver.list(queue=name, state=State.READY, limit=NEXT_JOBS, now=now, **without_payloads(driver))
+    head = (await read_heads(driver, [name], now, NEXT_JOBS))[name]
+    coming = await _jobs(driver, head.next, now)
     running = await driver.list(queue=name, state=State.INFLIGHT, limit=NEXT_JOBS, now=now, **without_payloads(driver))
-    waits = await read_waits(driver, now, coming.items, sight.declared)
+    waits = await read_waits(driver, now, coming, sight.declared)
     serving = [worker for worker in found.workers if name in worker.queues]
     data = {**found.rows[0].as_json(), "serving": [json_output.worker(worker) for worker in serving]}
     view = {
@@ -45,8 +52,20 @@ async def queue(sight: Sight, asked: Asked) -> Shown:
         "figures": figures,
         "span": span,
         "spans": tuple(SPANS),
-        "coming": [(info, word_for(info, waits)) for info in coming.items],
+        "coming": [(info, word_for(info, waits)) for info in coming],
+        "next_known": head.next_known,
         "running": [(info, None) for info in running.items],
         "serving": serving,
     }
     return Shown("queue.html", f"Queue {name}", data, view, ("jobs", "workers", "figures"))
+
+
+async def _jobs(driver: Driver, ids: Sequence[str], now: datetime) -> list[JobInfo]:
+    """These jobs, in their order, that are still there, without what must not be kept."""
+    found = []
+    for id in ids:
+        try:
+            found.append(without_content(await driver.inspect(id, now)))
+        except JobNotFound:  # it ended and was forgotten meanwhile
+            continue
+    return found

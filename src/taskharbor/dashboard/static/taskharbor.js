@@ -19,6 +19,11 @@ document.body.addEventListener("said", (event) => { unselect(); say(event.detail
 
 // Requests
 document.body.addEventListener("htmx:configRequest", (event) => { event.detail.headers["X-TaskHarbor"] = "1"; });
+// htmx inserts nothing by itself (`responseHandling` in base.html): an answer may quote a name, and htmx would carry out markup in it
+const isHtml = (type) => (type || "").startsWith("text/html");
+document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  detail.shouldSwap = detail.xhr.status === 200 && detail.requestConfig.elt.hasAttribute("hx-target") && isHtml(detail.xhr.getResponseHeader("content-type"));
+});
 document.body.addEventListener("htmx:responseError", (event) => {
   if (event.detail.requestConfig.verb === "get") return;
   let text = event.detail.xhr.responseText;
@@ -60,7 +65,7 @@ function held() {
   const active = document.activeElement;
   const typing = active && main().contains(active) && active.matches("input:not([type=checkbox]), textarea");
   const marked = getSelection().type === "Range" && main().contains(getSelection().anchorNode);
-  return typing || marked || $("dialog[open]") || $("[name=id]:checked") || $("details[open] form") || $("#revealed pre");
+  return typing || marked || $("dialog[open]") || $("[name=id]:checked") || $("details[open] form") || $("#revealed pre, #revealed [data-download]");
 }
 function show(state, word) {
   const button = $("#live");
@@ -85,7 +90,8 @@ async function refresh(forced = false) {
   try {
     const reply = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
     if (reply.redirected) return location.assign(reply.url);
-    const fresh = new DOMParser().parseFromString(await reply.text(), "text/html").querySelector("#main");
+    const text = isHtml(reply.headers.get("content-type")) ? await reply.text() : "";
+    const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("#main");
     if (fresh && (forced || !held())) { Idiomorph.morph(main(), fresh); htmx.process(main()); morphed(); } else waiting = true;
   } catch { /* the next change, or the next look, tries again */ }
   refreshing = false;

@@ -44,6 +44,7 @@ class MemoryBlocking:
         self.counts = driver.counts
         self.queues = driver.queues
         self.is_paused = driver.is_paused
+        self.heads = driver.heads
 
     def until(self, deadline: float) -> MemoryBlocking:
         """Itself: no call takes time."""

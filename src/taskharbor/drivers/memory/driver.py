@@ -14,11 +14,13 @@ from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
 from taskharbor.drivers.memory import admin, pages, reading
 from taskharbor.drivers.memory.amend import amend
 from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
+from taskharbor.drivers.memory.heads import heads
 from taskharbor.drivers.memory.leases import extend, release
 from taskharbor.drivers.memory.options import parse
 from taskharbor.drivers.memory.reserve import reserve
@@ -31,7 +33,7 @@ from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_audit, check_figures, check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
@@ -172,6 +174,11 @@ class MemoryDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
     async def is_paused(self, queue: str) -> bool:
         with self.store.lock:
             return reading.is_paused(self.store, queue)
+
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
+        check_next(n)
+        with self.store.lock:
+            return heads(self.store, queues, now, n)
 
     # Admin
 

@@ -7,6 +7,7 @@ due member and free capacity are in `turns`, each once, and are served in turn: 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from taskharbor.drivers.memory.heaps import EntryHeap
 from taskharbor.drivers.memory.records import Entry
@@ -42,6 +43,9 @@ class Groups:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
 
     def has_limits(self) -> bool:
         return bool(self._limits)

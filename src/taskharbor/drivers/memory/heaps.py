@@ -7,8 +7,9 @@ stale. A heap is rebuilt when more than half of it is stale, so it grows with th
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import chain, count
 from typing import Any, TypeAlias
 
 from taskharbor.drivers.memory.records import Entry
@@ -64,6 +65,10 @@ class EntryHeap:
         self.stale += 1
         if self.stale > _SLACK and self.stale * 2 > self.size():
             self.rebuild()
+
+    def items(self) -> Iterator[Item]:
+        """All that are not stale, in no order."""
+        return (item for item in self.heap if item[-1].place == item[-2])
 
     def size(self) -> int:
         """The number of items, the stale ones included."""
@@ -169,6 +174,9 @@ class OrderedEntries(EntryHeap):
         else:
             entry.place = ticket = _next_ticket()
             in_order.append((time, ticket, entry))
+
+    def items(self) -> Iterator[Item]:
+        return (item for item in chain(self.in_order, self.heap) if item[-1].place == item[-2])
 
     def size(self) -> int:
         return len(self.in_order) + len(self.heap)

@@ -11,7 +11,7 @@ from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.listing import check_cap
 from taskharbor.drivers.memory.flows import last_in_place, waiting_for
-from taskharbor.drivers.memory.records import STATES, Entry, damage_of, outward, readable, state_at
+from taskharbor.drivers.memory.records import DONE, STATES, Entry, damage_of, outward, readable, state_at
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
@@ -91,11 +91,14 @@ def flow(store: MemoryStore, flow_id: str, now: datetime) -> FlowInfo:
 
 
 def results(store: MemoryStore, ids: Sequence[str]) -> dict[str, bytes | None]:
-    """Results by id, each of the job that has the place of the one asked for."""
-    entries = {id: store.entries.get(id) for id in ids}
-    return {
-        id: last_in_place(store, entry).record.result if entry is not None else None for id, entry in entries.items()
-    }
+    """Results by id, each of the job that has the place of the one asked for; those that are not done are left out."""
+    found: dict[str, bytes | None] = {}
+    for id in ids:
+        if (entry := store.entries.get(id)) is not None:
+            last = last_in_place(store, entry)
+            if last.standing == DONE and last.record.handed_to is None:  # else the job in its place is gone
+                found[id] = last.record.result
+    return found
 
 
 def workers(store: MemoryStore, now: datetime) -> list[WorkerInfo]:

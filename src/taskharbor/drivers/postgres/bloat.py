@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from taskharbor.drivers.postgres.records import SCAN_FROM
+
 MIN_INTERVAL_S = 1.0  # between two scans from the head
 MAX_INTERVAL_S = 10.0
 
@@ -34,8 +36,8 @@ class ScanStart:
 
     def learn(self, rows: list[Any], started_at: str | None, began: float, now: float) -> None:
         """Take the place out of the rows of a reserve, if they end with one."""
-        if rows and rows[-1][0] is None:
-            self._place = rows.pop()[-1]
+        if rows and rows[-1][SCAN_FROM] is not None:
+            self._place = rows.pop()[SCAN_FROM]
             if started_at is None:
                 self._until = now + min(max(MIN_INTERVAL_S, 10 * (now - began)), MAX_INTERVAL_S)
         elif started_at is None:

@@ -16,7 +16,7 @@ from taskharbor.drivers.postgres import schema
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import connect_arguments
-from taskharbor.drivers.postgres.tries import unavailable, unusable
+from taskharbor.drivers.postgres.tries import not_opened
 from taskharbor.model.errors import WrongConnection
 
 if TYPE_CHECKING:
@@ -162,10 +162,8 @@ async def open_once(options: PostgresOptions) -> DatabaseIdentity:
                 ours = await _ours_of(connection, options.schema)
         finally:
             await connection.close()
-    except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
-        raise unavailable(options, error) from error
-    except psycopg.Error as error:
-        raise unusable(options, error) from error
+    except (psycopg.Error, TimeoutError, OSError) as error:
+        raise not_opened(options, error) from error
     _ours[_key(options)] = ours
     return ours
 

@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from taskharbor.drivers.contract import CANCELLED_REASON
+from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.postgres import reading
 from taskharbor.drivers.postgres.amend import amend_refusal, amendments
 from taskharbor.drivers.postgres.audit import list_audit, put_audit
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.figures import read_figures
+from taskharbor.drivers.postgres.heads import heads
 from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.records import nearest_moment
@@ -34,7 +36,7 @@ from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_amend, check_audit, check_moment, check_name
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
 from taskharbor.model.times import to_us
@@ -165,6 +167,10 @@ class PostgresClientCalls(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs):
     async def is_paused(self, queue: str) -> bool:
         rows = await self._execute(f"select 1 from {quoted(self._schema)}.queues where queue = ? and paused", queue)
         return bool(rows)
+
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
+        check_next(n)
+        return await self._runner().run(lambda: heads(self._schema, queues, now, n))
 
     async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
         check_moment(since, "since")

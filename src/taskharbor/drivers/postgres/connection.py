@@ -41,7 +41,8 @@ class FastConnection:
         self.exchange = Exchange(connection)
         self._connection = connection
         self._pgconn = connection.pgconn
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._fires = 0.0  # when the timer does, in the loop's time; not every loop's handles know it
         self._watched: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._waiter: asyncio.Future[PGresult] | None = None
         self._last: PGresult | None = None
@@ -112,7 +113,7 @@ class FastConnection:
             loop.add_reader(pgconn.socket, self._readable)
         waiter: asyncio.Future[PGresult] = loop.create_future()
         self._waiter = waiter
-        if self.until is not None and (self._timer is None or self.until < self._timer.when()):
+        if self.until is not None and (self._timer is None or self.until < self._fires):
             self._set_timer(loop)
         try:
             if pgconn.flush():
@@ -127,6 +128,7 @@ class FastConnection:
         assert self.until is not None
         if self._timer is not None:
             self._timer.cancel()
+        self._fires = self.until
         self._timer = loop.call_at(self.until, self._timer_fired, loop)
 
     def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -38,7 +38,7 @@ from taskharbor.drivers.postgres.transaction import (
     drive_async,
     drive_sync,
 )
-from taskharbor.drivers.postgres.tries import unavailable, unusable
+from taskharbor.drivers.postgres.tries import not_opened
 from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_figures, check_name
@@ -111,12 +111,9 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
                     found = await schema.found_in(connection, self._schema)
                 with Deadline(_MIGRATION_S if found.version else pool.limit, connection):
                     await schema.ensure(connection, self._options, found, mode)
-        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
+        except (psycopg.Error, TimeoutError, OSError) as error:
             await pool.close()
-            raise unavailable(self._options, error) from error
-        except psycopg.Error as error:
-            await pool.close()
-            raise unusable(self._options, error) from error
+            raise not_opened(self._options, error) from error
         except BaseException:
             await pool.close()
             raise

@@ -147,13 +147,14 @@ def list_flows(schema: str, wanted: FlowQuery) -> Program[FlowPage]:
 
 
 def results(schema: str, ids: Sequence[str]) -> Program[dict[str, bytes | None]]:
+    """The results of the jobs that are done."""
     asked = [id for id in dict.fromkeys(ids) if _storable(id)]
     rows = yield Statement(
-        f"select x.id, {named(schema, 'result_of')}(x.id) from json_array_elements_text(cast(? as json)) as x(id)",
+        f"select x.id, y.result from json_array_elements_text(cast(? as json)) as x(id), "
+        f"{named(schema, 'result_of')}(x.id) as y",
         (array(asked),),
     )
-    found = {row[0]: row[1] for row in rows}
-    return {id: found.get(id) for id in ids}
+    return {row[0]: row[1] for row in rows}
 
 
 def workers(schema: str, now: datetime) -> Program[list[WorkerInfo]]:

@@ -34,8 +34,9 @@ WIDTH = 32
 LARGE_COLUMNS = ("payload", "result", "trail")  # left empty in a listing without payloads
 RESERVED_COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, rare, "
-    "token"
+    "scan_from, token"
 )
+SCAN_FROM = RESERVED_COLUMNS.split(", ").index("scan_from")  # only the last row may have it: see bloat.py
 LAST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 
@@ -200,7 +201,9 @@ class DamagedRecord(Exception):
 def from_reserved_row(row: Sequence[Any], now: datetime, worker: str) -> JobRecord:
     """A record as the reserve functions return it, reserved at `now` by `worker`. Fields that few jobs have are in the
     column `rare`, which is mostly null; the server has checked the others."""
-    id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, rare, _ = row
+    id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, rare, _, _ = (
+        row
+    )
     try:
         if rare is not None:
             record = _rare_record(row, to_us(now), worker)
@@ -248,8 +251,8 @@ def _from_hex(data: str | None) -> bytes | None:
 
 
 def lost_before(row: Sequence[Any]) -> Lost | None:
-    """The execution before that of a reserved row, if it was lost. It is the last of the rare columns; what an older
-    program left there is about another delivery, and what another program damaged is about none."""
+    """The execution before that of a reserved row, if it was lost. It is the last of the rare columns; what stands
+    there may be about an earlier delivery, and what another program damaged is about none."""
     if row[_RARE] is None:
         return None
     try:

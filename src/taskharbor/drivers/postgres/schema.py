@@ -6,9 +6,10 @@ processes that start at once, one migrates, and one that is killed leaves nothin
 Old and new programs use one schema side by side during a deploy. So beside its number a schema stores `oldest`: the
 lowest number that a program may have been written for. A migration with which older programs still work (it adds a
 table, an index, or a column with a default to both `jobs` and `history`) leaves `oldest` as it is. Any other migration
-raises it (`update meta set oldest = …`), and is better split in two: add first, remove in a later version.
+raises it (`update meta set oldest = …`), and is better split in two: add first, remove in a later version. Until 0.2.0,
+the first release, nobody has a schema to upgrade: every change edits `0001`.
 
-Functions and types have the number in their names (reserve_queue_v4). Any change of them in a release is a new number;
+Functions and types have the number in their names (reserve_queue_v1). Any change of them in a release is a new number;
 the functions that an older program calls stay as they were until `oldest` is above them. A schema that is created anew
 has only the functions of its number, and says so in `oldest`.
 """
@@ -128,12 +129,18 @@ async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> Sch
     """The number of the schema in the database."""
     # Not to_regclass, which reads a cache that may be older than the lock we have just waited for.
     cursor = await connection.execute(
-        "select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "select c.relhasindex from pg_class c join pg_namespace n on n.oid = c.relnamespace "
         "where n.nspname = %s and c.relname = 'meta'",
         (schema,),
     )
-    if await cursor.fetchone() is None:
-        return SchemaVersion(0, 0)
+    match await cursor.fetchone():
+        case None:
+            return SchemaVersion(0, 0)
+        case (False,):  # the table had no primary key before 0.2.0
+            raise DriverError(
+                f"the schema {schema!r} was made by an unreleased version before 0.2.0, expected number "
+                f"{statement.VERSION} of a release; it cannot be upgraded: drop it, or give another name as ?schema="
+            )
     cursor = await connection.execute(f"select max(version), max(oldest) from {quoted(schema)}.meta".encode())
     version, oldest = await cursor.fetchone() or (None, None)
     return SchemaVersion(version or 0, oldest or 0)
@@ -161,17 +168,21 @@ async def migrate(connection: psycopg.AsyncConnection[Any], options: PostgresOpt
 
 def statements(schema: str, found: int) -> list[str]:
     """The statements that bring a schema from the number `found` (0: none) to this program's, inside a transaction."""
-    texts = [f"set local search_path = {quoted(schema)}, pg_temp", "set local check_function_bodies = off"]
+    texts = [
+        f"set local search_path = {quoted(schema)}, pg_temp",
+        "set local check_function_bodies = off",
+        # Calls wait behind a migration that waits for a table: not for as long as an application's transaction is open.
+        "set local lock_timeout = '5s'",
+    ]
+    at_least = 0 if found else statement.VERSION  # a new schema has the functions of its number only
     for number in range(found + 1, statement.VERSION + 1):
         texts += [text for name, text in sources("migrations") if int(name[:4]) == number]
-        texts.append(f"insert into meta (version, oldest) select {number}, coalesce(max(oldest), 1) from meta")
-    if not found:
-        texts.append(f"update meta set oldest = {statement.VERSION}")
+        texts.append(f"insert into meta (version, oldest) select {number}, greatest(max(oldest), {at_least}) from meta")
     texts += [versioned(text) for _, text in sources("functions")]
     return [text.replace("@schema@", quoted(schema)) for text in (*texts, _DROP_OLD)]
 
 
-# Functions, types and other things that no program may use any more.
+# Functions and types that no program may use any more.
 _DROP_OLD = """do $body$
 declare
     oldest constant integer := (select max(m.oldest) from meta m);
@@ -192,11 +203,6 @@ begin
     loop
         execute format('drop type %s', old);
     end loop;
-    if oldest > 2 then
-        drop index if exists history_sweep;
-        drop view if exists limits;
-        drop table if exists sweep;
-    end if;
 end
 $body$"""
 

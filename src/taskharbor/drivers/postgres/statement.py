@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
-VERSION = 4  # of the schema that this program was written for; see schema.py
+VERSION = 1  # of the schema that this program was written for; see schema.py
 _PLAIN = re.compile(r"[^?%:$\\]*").fullmatch
 _SPECIAL = re.compile(r"[?%:$\\]")
 Rows: TypeAlias = Sequence[Sequence[Any]]
@@ -85,7 +85,7 @@ def named(schema: str, function: str) -> str:
     """The name of one of our functions, as it is in the schema.
 
     >>> named("taskharbor", "state_of")
-    '"taskharbor".state_of_v4'
+    '"taskharbor".state_of_v1'
     """
     return f"{quoted(schema)}.{function}_v{VERSION}"
 

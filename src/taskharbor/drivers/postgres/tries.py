@@ -25,6 +25,10 @@ _REFUSED = re.compile(
     r"|(?:database|role) \".*\" does not exist|permission denied for database|no such (?:database|user)"
 )
 
+# SQLSTATEs: no connection; lost against another transaction; no room; a lock that was not free; the server is stopping,
+# or ended the statement; its disk fails.
+_OUTAGES = ("08", "40", "53", "55P03", "57", "58")
+
 
 class AfterFailure(NamedTuple):
     """What to do after a try that failed."""
@@ -96,6 +100,19 @@ def unavailable(options: PostgresOptions, error: BaseException) -> BackendUnavai
     made = BackendUnavailable(f"PostgreSQL {'refused' if refused else 'did not answer'}: {text}")
     made.lasting = lasting
     return made
+
+
+def not_opened(options: PostgresOptions, error: Exception) -> DriverError:
+    """The error for callers if a store could not be opened. What the server refuses for a reason that waiting does not
+    change is no outage: a worker would wait for ever."""
+    import psycopg
+
+    if isinstance(error, psycopg.Error):
+        # An error without a code is the client's own: it could not connect, or lost the connection.
+        outage = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if not (error.sqlstate.startswith(_OUTAGES) if error.sqlstate else outage):
+            return unusable(options, error)
+    return unavailable(options, error)
 
 
 def unusable(options: PostgresOptions, error: psycopg.Error) -> DriverError:

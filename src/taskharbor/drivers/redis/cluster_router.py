@@ -345,6 +345,18 @@ class ClusterRouter(Router):
             await self.register("claim", bucket(id), (id, queue))
         await self.endpoint.ask("SREM", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
 
+    async def restore_locations(self, queue: str, ids: Sequence[str]) -> None:
+        parts = by_queue((bucket(id), id) for id in ids)
+
+        async def lost_in(key: str, some: list[str]) -> list[str]:
+            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=some))
+            found = await self.optional(key, call)
+            return [] if found is None else [id for id, stored in zip(some, found, strict=True) if stored is None]
+
+        lost = await self.endpoint.gather([lost_in(key, some) for key, some in parts.items()])
+        if any(lost):
+            await self._store_locations(queue, [id for some in lost for id in some])
+
     async def _forget(self, queue: str) -> None:
         """A queue that needs no looking after leaves the busy ones; one that holds nothing is forgotten. Both only if
         no client has listed it for long. Each client lists its queues again before that, so none relies on an old

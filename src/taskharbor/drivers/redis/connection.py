@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from redis.exceptions import ConnectionError
 
@@ -79,7 +79,8 @@ class RespConnection(asyncio.Protocol):
         self._wanted = 0
         self._waiter: asyncio.Future[list[Any]] | None = None
         self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None  # one for all calls: it fires when the next may be overdue
+        self._timer: asyncio.Handle | None = None  # one for all calls: it fires when the next may be overdue
+        self._fires = 0.0  # when it does, in the loop's time; not every loop's handles know it
         self._used = self._loop.time()
         self.closed = False
         self._reason: BaseException | None = None  # why it was closed, if no call waited for a reply then
@@ -101,10 +102,10 @@ class RespConnection(asyncio.Protocol):
         self._wanted, self._replies = len(commands), []
         self._limit = self._timeout if within is None else min(within, self._timeout)
         self._deadline = self._loop.time() + self._limit
-        if self._timer is None or self._timer.when() > self._deadline:
+        if self._timer is None or self._fires > self._deadline:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+            self._set_timer()
         self.transport.write(packed(commands[0]) if len(commands) == 1 else packed_all(commands))
         try:
             return await waiter
@@ -112,16 +113,20 @@ class RespConnection(asyncio.Protocol):
             self._waiter = None
             self._used = self._loop.time()
 
+    def _set_timer(self) -> None:
+        self._fires = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+
     def _check_deadline(self) -> None:
         self._timer = None
-        if self._waiter is None:
+        if self._waiter is None or self._waiter.done():
             return
         if self._loop.time() >= self._deadline:
             self._fail(TimeoutError(f"no answer within {round(self._limit, 1):g} s"))
             discard_unsent(self.transport.get_extra_info("socket"))
             self.transport.abort()
         else:
-            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+            self._set_timer()
 
     def _fail(self, error: BaseException) -> None:
         waiter = self._waiter
@@ -134,8 +139,7 @@ class RespConnection(asyncio.Protocol):
     # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # by its methods: uvloop's has another base class
 
     def data_received(self, data: bytes) -> None:
         reader, waiter = self._reader, self._waiter

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedule_index, schedules
@@ -21,10 +22,11 @@ from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refu
 from taskharbor.drivers.redis.enqueue import enqueue
 from taskharbor.drivers.redis.flow_pages import FlowPages
 from taskharbor.drivers.redis.flows import cancel_flow
+from taskharbor.drivers.redis.heads import heads
 from taskharbor.drivers.redis.housekeeping import Housekeeper
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import JobReader
-from taskharbor.drivers.redis.records import moment_of, reserved, up_to_ms
+from taskharbor.drivers.redis.records import EDGES, MAX_PLAIN_VALUES, can_be_queue, moment_of, reserved, up_to_ms
 from taskharbor.drivers.redis.reserve import reserve
 from taskharbor.drivers.redis.settle import settle
 from taskharbor.drivers.redis.store import RedisStore
@@ -45,7 +47,7 @@ from taskharbor.model.bounds import (
 )
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.ids import new_tokens
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
@@ -179,7 +181,7 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
     ) -> list[Reserved]:
         if worker:
             check_name(worker, "worker")
-        names = [name for name in dict.fromkeys(queues) if _can_exist(name)]
+        names = [name for name in dict.fromkeys(queues) if can_be_queue(name)]
         if limit < 1 or not names:
             return []
         moment, housekeeper = to_ms(now), self.opened.housekeeper
@@ -198,6 +200,9 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
         for grants in await reserve(opened.store, names, moment, lease_ms, limit, worker, tokens):
             if grants.arrival is not None:
                 opened.hints.drained(grants.queue, int(grants.arrival))
+            for _, _, values in grants.jobs:
+                if len(values) > MAX_PLAIN_VALUES:
+                    opened.store.edges.note(values[EDGES])
             granted += reserved(grants.queue, grants.jobs, from_ms(grants.end), began, worker)
         return granted
 
@@ -229,7 +234,7 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
         return await leases.release(self.store, worker, to_ms(now), list(keep))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        return await self.opened.hints.wait([name for name in queues if _can_exist(name)], timeout)
+        return await self.opened.hints.wait([name for name in queues if can_be_queue(name)], timeout)
 
     # Pause
 
@@ -242,6 +247,12 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
 
     async def is_paused(self, queue: str) -> bool:
         return await admin.is_paused(self.store, queue)
+
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
+        check_next(n)
+        names = [name for name in dict.fromkeys(queues) if can_be_queue(name)]
+        found = await heads(self.store, names, to_ms(now), n) if names else {}
+        return [found.get(name) or QueueHead(name) for name in queues]
 
     # Admin
 
@@ -256,7 +267,7 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
         return await self.reader.counts(to_ms(now), cap)
 
     async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
-        names = [name for name in dict.fromkeys(queues) if _can_exist(name)]
+        names = [name for name in dict.fromkeys(queues) if can_be_queue(name)]
         return moment_of(await self.reader.upcoming(names, to_ms(now))) if names else None
 
     async def queues(self) -> list[str]:
@@ -331,10 +342,3 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self.reader.page(wanted, to_ms(now))
-
-
-def _can_exist(queue: str) -> bool:
-    """Whether a queue may have this name: no braces, and no lone surrogate, which UTF-8 cannot hold."""
-    if not queue or "{" in queue or "}" in queue:
-        return False
-    return queue.isascii() or queue.encode("utf-8", "ignore").decode() == queue

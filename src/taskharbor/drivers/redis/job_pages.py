@@ -52,6 +52,7 @@ class JobPages:
                 wanted.type,
                 wanted.group,
                 wanted.error_class,
+                wanted.error_name,
                 wanted.fingerprint,
                 wanted.since,
                 wanted.until,

@@ -27,7 +27,7 @@ from taskharbor.drivers.redis.script_args import (
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.refusals import no_flow
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page
+from taskharbor.model.job import FlowInfo, JobInfo, Page, State
 
 MAX_NAMED_QUEUES = 200  # that are made known by one command
 MAX_COUNTED_GROUPS = 1000  # in one script
@@ -164,30 +164,43 @@ class JobReader:
         return [found.get(id) for id, _ in where]
 
     async def find(self, ids: Sequence[str], now: int) -> dict[str, JobInfo]:
-        """Jobs by id; those of foreign clients are looked for in every queue."""
-        replies = await self.read([(id, None) for id in ids])
-        found = {id: records.info_of(reply, now) for id, reply in zip(ids, replies, strict=True) if reply}
-        missing = [id for id in ids if id not in found]
-        if missing:
-            where = list((await self.find_queues(missing)).items())
-            replies = await self.read(where)
-            found |= {id: records.info_of(reply, now) for (id, _), reply in zip(where, replies, strict=True) if reply}
+        """Jobs by id. One without a stored location (a foreign client published it, or the location was lost) is
+        looked for in the queue that a job depending on it names, and then in every queue."""
+        found = await self._read_found([(id, None) for id in ids], now)
+        if missing := [id for id in ids if id not in found]:
+            found |= await self._read_found(self.store.edges.of(missing), now)
+        if missing := [id for id in missing if id not in found]:
+            found |= await self._read_found(list((await self.find_queues(missing)).items()), now)
         return found
+
+    async def _read_found(self, where: Where, now: int) -> dict[str, JobInfo]:
+        """Those that are there."""
+        replies = await self.read(where)
+        for reply in filter(None, replies):
+            self.store.edges.note(reply[3][records.EDGES])
+        return {id: records.info_of(reply, now) for (id, _), reply in zip(where, replies, strict=True) if reply}
 
     async def find_queues(self, ids: Sequence[str]) -> dict[str, str]:
         """The queues of ids without a stored location."""
         return await self.store.router.find(ids, await self.queues())
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        """The result of each job, or of the last one that it was handed over to."""
-        found: dict[str, JobRecord | None] = {}
-        missing = list(dict.fromkeys(ids))
-        while missing:
-            for id, reply in zip(missing, await self.read([(id, None) for id in missing]), strict=True):
-                found[id] = records.info_of(reply, 0).job if reply else None
-            heirs = (job.handed_to for job in found.values() if job is not None)
-            missing = [id for id in dict.fromkeys(heirs) if id is not None and id not in found]
-        return {id: _last_result(found, id) for id in ids}
+        """The result of each job that is done, or of the last one that it was handed over to."""
+        found: dict[str, JobInfo] = {}
+        asked: set[str] = set()
+        wanted = list(dict.fromkeys(ids))
+        while wanted:
+            asked.update(wanted)
+            new = await self.find(wanted, 0)
+            found |= new
+            heirs = dict.fromkeys(info.job.handed_to for info in new.values())
+            wanted = [id for id in heirs if id is not None and id not in asked]
+        last = {id: _last_in_place(found, id) for id in ids if id in found}
+        return {
+            id: info.job.result
+            for id, info in last.items()
+            if info.state is State.DONE and info.job.handed_to is None  # else the job in its place is gone
+        }
 
     async def flow(self, flow_id: str, now: int) -> FlowInfo:
         nodes = await self._flow_jobs(flow_id, now)
@@ -215,11 +228,12 @@ async def arrivals(store: RedisStore, queues: Sequence[str]) -> dict[str, int]:
     return {queue: records.whole(number) for part, found in numbers for queue, number in zip(part, found, strict=True)}
 
 
-def _last_result(found: dict[str, JobRecord | None], id: str) -> bytes | None:
-    job = found.get(id)
-    while job is not None and job.handed_to is not None and (heir := found.get(job.handed_to)) is not None:
-        job = heir
-    return job.result if job is not None else None
+def _last_in_place(found: dict[str, JobInfo], id: str) -> JobInfo:
+    info, passed = found[id], {id}
+    while (heir := info.job.handed_to) in found and heir not in passed:  # another program may have closed a circle
+        info = found[heir]
+        passed.add(heir)
+    return info
 
 
 def _queues_of(keys: Sequence[bytes]) -> set[str]:

@@ -123,6 +123,13 @@ def seen_ms(finished_at: datetime | None) -> int:
     return ms if ms > 0 and not rest else -1
 
 
+def can_be_queue(queue: str) -> bool:
+    """Whether a queue may have this name: no braces, and no lone surrogate, which UTF-8 cannot hold."""
+    if not queue or "{" in queue or "}" in queue:
+        return False
+    return queue.isascii() or queue.encode("utf-8", "ignore").decode() == queue
+
+
 def edges_of(text: bytes | None) -> list[tuple[str, str]]:
     """The dependencies of a record: id and queue."""
     if not text:

@@ -141,16 +141,17 @@ def cannot_connect(options: RedisOptions, address: Address, error: OSError) -> C
     return ConnectionError(f"cannot connect to {server_name(options, address)}: {error}")
 
 
-def set_keepalive(sock: socket.socket) -> None:
-    if sock.family in (socket.AF_INET, socket.AF_INET6):
+def set_keepalive(sock: socket.socket | None) -> None:
+    """None: the socket of a transport that is closed already."""
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE.items():
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def discard_unsent(sock: socket.socket) -> None:
+def discard_unsent(sock: socket.socket | None) -> None:
     """Let closing the socket throw away what the server has not acknowledged. Otherwise the kernel goes on sending it,
-    and a call that was given up is carried out when the network is back."""
-    if sock.family in (socket.AF_INET, socket.AF_INET6):
+    and a call that was given up is carried out when the network is back. None: it is closed already."""
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

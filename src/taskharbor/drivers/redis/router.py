@@ -210,6 +210,9 @@ class Router:
     async def visited(self, queue: str, posted: int, unnoted: Sequence[bytes], idle: bool) -> None:
         """After a visit of housekeeping: what the script found."""
 
+    async def restore_locations(self, queue: str, ids: Sequence[str]) -> None:
+        """Store locations of jobs in this queue that were lost; on one server the sweep's script does it."""
+
     async def check_locations(self) -> None:
         """Check some stored locations for ids that were never stored; where one script does both there are none."""
 

@@ -178,6 +178,13 @@ class ForgetQueueArgs(ScriptArgs, kw_only=True):
     script = "forget_queue"
 
 
+class HeadsArgs(ScriptArgs, kw_only=True):
+    script = "heads"
+    queues: Sequence[str]
+    wanted: int  # how many jobs of each
+    looks: int  # how many entries of each are looked at
+
+
 class HousekeepArgs(ScriptArgs, kw_only=True):
     script = "housekeep"
     queue: str

@@ -6,15 +6,36 @@ and for a Cluster. Times are milliseconds there, and jobs were checked.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from taskharbor.drivers.redis.records import can_be_queue, edges_of
 from taskharbor.drivers.redis.router import Router
 
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.endpoint import Endpoint
 
+MAX_KNOWN_EDGES = 10_000
 SLOW_CALLS = 20  # for how many calls the plain script is not tried, after one that it could not do
+
+
+class KnownEdges:
+    """The queues of jobs on which others depend, as the records of those name them. They are known although the stored
+    location of a job is lost: see `JobReader.find`."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, str] = {}
+
+    def note(self, edges: bytes | None) -> None:
+        """The edges of a record that was read."""
+        if edges:
+            if len(self._queues) > MAX_KNOWN_EDGES:
+                self._queues.clear()
+            self._queues.update((id, queue) for id, queue in edges_of(edges) if can_be_queue(queue))
+
+    def of(self, ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Those of the ids whose queues are known, with their queues."""
+        return [(id, self._queues[id]) for id in ids if id in self._queues]
 
 
 class RedisStore:
@@ -23,6 +44,7 @@ class RedisStore:
     def __init__(self, endpoint: Endpoint, skipped: dict[str, int] | None = None) -> None:
         self.endpoint = endpoint
         self.router = _router(endpoint)
+        self.edges = KnownEdges()
         # verb → for how many calls its plain script is not tried
         self._skipped: dict[str, int] = {} if skipped is None else skipped
 

@@ -92,7 +92,8 @@ class Sweeper:
         store = self._store
         home = store.router.home_of(queue)
         args = SweepArgs(now=now, home=home, queue=queue, id_count=SCRIPT_IDS, key_count=SCRIPT_IDS)
-        checked, restored, shown, doubtful = await store.run(args)
+        checked, restored, shown, doubtful, located = await store.run(args)
+        await store.router.restore_locations(queue, [id for data in located if (id := name_of(data)) is not None])
         lost = await self._missing(queue, doubtful) if doubtful else []
         if lost:
             records = [(binary(id), binary(state), binary(since)) for _, id, state, since in lost]

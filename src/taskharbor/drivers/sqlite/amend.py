@@ -53,9 +53,9 @@ def _apply(session: WriteSession, job: JobRow, changes: dict[str, Any], edits: i
     )
     if job.state == WAITING and not changes.keys().isdisjoint({"run_at", "priority"}):
         job.run_at = values.get("run_at", job.run_at)
-        settled = job.settled, job.settled_as
+        lost_at = job.lost_at
         leave(session, job)
-        job.settled, job.settled_as = settled  # if an execution was lost, it is still the one before the next
+        job.lost_at = lost_at  # if an execution was lost, it is still the one before the next
         line_up(session, job, now, session.next_number())
         session.save(job)
 

@@ -7,16 +7,18 @@ from datetime import datetime
 from typing import TypeVar
 
 from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
 from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
 from taskharbor.drivers.sqlite import admin, audit, figures, listing, reading, schedules
 from taskharbor.drivers.sqlite.amend import amend
+from taskharbor.drivers.sqlite.heads import heads
 from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.errors import DriverError, TaskHarborError
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, Page, Seen, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
 
 T = TypeVar("T")
@@ -52,6 +54,10 @@ class ClientCalls(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs):
 
     async def is_paused(self, queue: str) -> bool:
         return await self._read(lambda session: reading.is_paused(session, queue))
+
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
+        check_next(n)
+        return await self._read(lambda session: heads(session, queues, now, n))
 
     async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
         return await self._read(lambda session: reading.upcoming(session, queues, now))

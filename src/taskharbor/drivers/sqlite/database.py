@@ -82,7 +82,7 @@ class Database:
         """The writer has opened the file, and holds the lock file."""
         path = self.options.path
         use_wal(connection, path)
-        if schema.schema_of(connection).fits:
+        if schema.schema_of(connection, path).fits:
             return
         begin(connection, path)
         schema.prepare(connection, path, self.options.migrate)

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.refusals import LeaseCode, lease_refusal
-from taskharbor.drivers.sqlite.records import LEASED, LOST, JobRow
+from taskharbor.drivers.sqlite.records import LEASED, JobRow
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import join, move_clock
@@ -85,6 +85,6 @@ def release(session: WriteSession, worker: str, now: datetime, keep: Sequence[st
             job.lost += 1
         job.run_at = None
         join(session, job, moment)
-        job.settled, job.settled_as = str(moment), LOST
+        job.lost_at = moment
         session.save(job)
     return len(released)

@@ -49,7 +49,11 @@ _PLACES = {
     ),
 }
 MAX_SORTED_JOBS = {State.INFLIGHT: MAX_SCANNED_JOBS, State.READY: 1_000}  # beside more of them, all jobs are read by id
-_COMPARED = {name: f"coalesce({name}, '')" for name in ("error_class", "fingerprint")}  # where NULL stands for empty
+_COMPARED = {"fingerprint": "coalesce(fingerprint, '')"}  # where NULL stands for empty
+_ERRORS = {
+    "error_class": "coalesce(error_class, '') = :error_class",
+    "error_name": "coalesce(substr(error_class, -1 - length(:error_name)) = '.' || :error_name, 0)",
+}
 _AT = "CASE WHEN state IN (0, 1, 2) OR finished_at IS NULL THEN created_at ELSE finished_at END"
 
 
@@ -80,7 +84,11 @@ def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
 
 def _conditions(wanted: JobQuery, given: dict[str, Any]) -> str:
     """What a job must be, as SQL; adds the moments to `given`."""
-    wheres = [f"{_COMPARED.get(column, column)} = :{column}" for column in wanted.names()]
+    names = wanted.names()
+    errors = [_ERRORS[name] for name in _ERRORS if names.pop(name, None) is not None]
+    wheres = [f"{_COMPARED.get(column, column)} = :{column}" for column in names]
+    if errors:
+        wheres.append(f"({' OR '.join(errors)})")
     if wanted.state is not None:
         wheres.append(_IN_STATE[wanted.state])
     if wanted.since is not None:

@@ -13,7 +13,7 @@ from taskharbor.drivers.listing import check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.drivers.sqlite.damage import readable_record
 from taskharbor.drivers.sqlite.flows import last_in_place
-from taskharbor.drivers.sqlite.records import LAST_MICROSECOND, LEASED, JobRow, ids_json, state_at
+from taskharbor.drivers.sqlite.records import DONE, LAST_MICROSECOND, LEASED, JobRow, ids_json, state_at
 from taskharbor.drivers.sqlite.session import ReadSession
 from taskharbor.drivers.sqlite.statements import COLUMNS, statement
 from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo, replace
@@ -27,7 +27,8 @@ WAITING_FOR = statement("waiting_for")
 ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
 PAUSED = "SELECT paused FROM taskharbor_queues WHERE name = ?"
 WORKERS = "SELECT info FROM taskharbor_workers WHERE seen_at > ? ORDER BY name"
-RESULT = "SELECT result FROM taskharbor_jobs WHERE id = ?"
+# A job that handed over and is the last in its place: the one that took it is gone.
+RESULT = f"SELECT result FROM taskharbor_jobs WHERE id = ? AND state = {DONE} AND handed_to IS NULL"
 
 _worker = msgspec.json.Decoder(WorkerInfo).decode
 
@@ -107,12 +108,12 @@ def flow(session: ReadSession, flow_id: str, now: datetime) -> FlowInfo:
 
 
 def results(session: ReadSession, ids: Sequence[str]) -> dict[str, bytes | None]:
-    """The results of jobs, or of the jobs that took their places."""
+    """The results of jobs, or of the jobs that took their places; those that are not done are left out."""
     found: dict[str, bytes | None] = {}
     for id in ids:
         last = last_in_place(session, id)
-        value = session.one(RESULT, last)[0] if last is not None else None
-        found[id] = value if isinstance(value, bytes) else None
+        if last is not None and (row := session.one(RESULT, last)) is not None:
+            found[id] = row[0] if isinstance(row[0], bytes) else None
     return found
 
 

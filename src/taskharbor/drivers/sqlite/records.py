@@ -37,9 +37,6 @@ FINISHED = frozenset({DONE, CANCELLED})
 LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 MIN_TIMEOUT_US, MAX_TIMEOUT_US = 1000, INT_MAX * 1000
 MAX_KEEP_FOR_US = MAX_KEEP_FOR // MICROSECOND
-LOST = "Lost"
-"""In `settled_as`, until the next reservation: the job was given back for a dead worker, at the moment that `settled`
-holds in place of a token. Both are columns that every program, old or new, empties when it reserves the job."""
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.Encoder().encode
@@ -105,6 +102,7 @@ class JobRow(msgspec.Struct, gc=False):
     finished_at: int | None
     result: bytes | None
     began_at: Any
+    lost_at: Any
     trail: bytes | None
     error_class: str | None
     fingerprint: str | None
@@ -218,11 +216,7 @@ def record_of(job: JobRow, *, reserved: tuple[datetime, str] | None = None) -> J
 
 def lost_by(job: JobRow) -> Lost | None:
     """The execution before, if it ended without an outcome: a lease that is over, or was given back by `release`."""
-    ended: Any = None
-    if job.state == LEASED:
-        ended = job.moment
-    elif job.settled_as == LOST and type(job.settled) is str and job.settled.isdecimal():
-        ended = int(job.settled)
+    ended: Any = job.moment if job.state == LEASED else job.lost_at
     if not is_moment(ended):
         return None
     worker = job.worker if type(job.worker) is str and "\0" not in job.worker else ""

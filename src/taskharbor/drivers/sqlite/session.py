@@ -137,6 +137,7 @@ class WriteSession(ReadSession):
                 job.reason,
                 job.finished_at,
                 job.result,
+                job.lost_at,
                 job.trail,
                 job.error_class,
                 job.fingerprint,

@@ -15,7 +15,7 @@ COLUMNS = (
     "num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, priority, holds, "
     "type, payload, run_at, timeout, attempts, max_attempts, deliveries, lost, idempotency_key, grp, group_limit, "
     "depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, result, "
-    "began_at, trail, error_class, fingerprint, note, edits, keep_for"
+    "began_at, lost_at, trail, error_class, fingerprint, note, edits, keep_for"
 )
 
 

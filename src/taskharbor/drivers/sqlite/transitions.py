@@ -16,9 +16,10 @@ Transitions change a loaded `JobRow`; the caller saves it, except where a docstr
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 
 from taskharbor.drivers.sqlite.damage import damage_reason
-from taskharbor.drivers.sqlite.records import DLQ, LOST, WAITING, JobRow, ids_json, is_moment
+from taskharbor.drivers.sqlite.records import DLQ, WAITING, JobRow, ids_json, is_moment
 from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 
@@ -45,13 +46,18 @@ def move_clock(session: WriteSession, queue: QueueRow, now: int) -> None:
     """Set the time of a queue (`at`) to `now`, and bring `lined` of its jobs up to date, if that changes any."""
     at = queue.at
     if now > at:
-        due = session.all(DUE, queue.name, at, now)
-        expired = session.all(EXPIRE, queue.name, at, now)
+        due = _by_num(session.all(DUE, queue.name, at, now))
+        expired = _by_num(session.all(EXPIRE, queue.name, at, now))
         _note_move(session, queue, now, due, expired, -1)
     elif now < at:
         not_due = session.all(NOT_DUE, queue.name, now, at)
         leased_again = session.all(NOT_EXPIRED, queue.name, now, at)
         _note_move(session, queue, now, not_due, leased_again, 1)
+
+
+def _by_num(rows: list[tuple[str | None, int]]) -> list[tuple[str | None]]:
+    """The groups in a certain order, in which they get their turns: an UPDATE promises none. heads.py counts on it."""
+    return [(group,) for group, _ in sorted(rows, key=itemgetter(1))]
 
 
 def _note_move(
@@ -86,8 +92,7 @@ def leave(session: WriteSession, job: JobRow) -> None:
     job.lined = 0
     job.moment = None
     job.token = ""
-    if job.settled_as == LOST:
-        job.settled = job.settled_as = ""
+    job.lost_at = None
 
 
 def join(session: WriteSession, job: JobRow, now: int, arrival: int | None = None) -> None:

@@ -1,9 +1,10 @@
 """How deep the queues are, and how long their oldest ready job has waited: read from the store at a scrape.
 
 The cost is bounded. The store is read at most every `every` seconds, and the longer a read takes the rarer reads become
-(at most a twentieth of the time); in between, the last figures are returned again. A read is one `counts` and, for each
-queue with ready jobs, one `list` of ten, on a connection that is closed afterwards. When the store does not answer
+(at most a twentieth of the time); in between, the last figures are returned again. A read is one `counts`, to a cap,
+and one `heads` of the queues with ready jobs, on a connection that is closed afterwards. When the store does not answer
 within `timeout` seconds, `taskharbor_store_up` is 0 and there are no figures of queues: none are better than old ones.
+Where the store cannot tell how long the oldest job waits, there is no age: 0 would say that none does.
 """
 
 from __future__ import annotations
@@ -12,25 +13,27 @@ import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from taskharbor.model.clock import Clock, StoreClock, follow
-from taskharbor.model.job import JobRecord, State
+from taskharbor.model.job import QueueHead, State
+from taskharbor.model.queue_heads import read_heads
 from taskharbor.observe.prometheus.observer import OTHER
 
 if TYPE_CHECKING:
     from taskharbor.drivers.contract import Driver
 
-SAMPLE_JOBS = 10  # ready jobs of a queue, in the order of their ids, among which the oldest is taken
+MAX_COUNTED_JOBS = 100_000  # of a queue in one state
 PAUSE_FACTOR = 20  # a read that took a second is not repeated within twenty
 
 
 class QueueFigures(NamedTuple):
-    """The result of one read: jobs by queue and state, and the age in seconds of each queue's oldest ready job."""
+    """The result of one read: jobs by queue and state, and the age in seconds of each queue's oldest ready job, where
+    that is known."""
 
     counts: Mapping[str, Mapping[str, int]]
     ages: Mapping[str, float]
@@ -97,12 +100,11 @@ class QueueCollector(Collector):
                 await driver.open()
                 await follow(self._clock, driver.server_time)
                 now = self._clock.now()
-                counts = self._bounded(await driver.counts(now))
-                ages = {queue: 0.0 for queue in counts if queue != OTHER}
-                for queue in ages:
-                    if counts[queue].get(State.READY):
-                        page = await driver.list(queue=queue, state=State.READY, limit=SAMPLE_JOBS, now=now)
-                        ages[queue] = max((_age(info.job, now) for info in page.items), default=0.0)
+                counts = self._bounded(await _counts(driver, now))
+                named = [queue for queue in counts if queue != OTHER]
+                heads = await read_heads(driver, [queue for queue in named if counts[queue].get(State.READY)], now)
+                known = [head for queue in named if (head := heads.get(queue) or QueueHead(queue)).oldest_known]
+                ages = {head.queue: (head.waited(now) or timedelta()).total_seconds() for head in known}
                 return QueueFigures(counts, ages)
             finally:
                 await driver.close()
@@ -124,10 +126,13 @@ class QueueCollector(Collector):
         return bounded
 
 
-def _age(job: JobRecord, now: datetime) -> float:
-    """How long a ready job has been waiting: since it was enqueued, became due or failed, whichever was last."""
-    since = max(moment for moment in (job.created_at, job.run_at, job.failed_at) if moment is not None)
-    return max(0.0, (now - since).total_seconds())
+async def _counts(driver: Any, now: datetime) -> dict[str, dict[str, int]]:
+    """How many jobs are in which state, by queue; to a cap where the driver has one."""
+    is_capped = "filters" in getattr(driver, "features", ())
+    counts: dict[str, dict[str, int]] = await (
+        driver.counts(now, MAX_COUNTED_JOBS) if is_capped else driver.counts(now)
+    )
+    return counts
 
 
 def _families(figures: QueueFigures | None, up: bool = False) -> list[Metric]:

@@ -33,6 +33,7 @@ from taskharbor.model.times import from_ms
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.heart import Heart, LoopWatch, ThreadHeart, overdue
+from taskharbor.worker.losses import LossDriver
 from taskharbor.worker.progress_notes import ProgressNotes, written
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.supervisor import messages
@@ -69,6 +70,8 @@ class ChildChannel:
         self._missed = False  # a message was dropped meanwhile: the full state has to be sent again
         self._worker: Worker | None = None
         self._handover: HandoverDriver | None = None
+        self._heart: _SupervisedHeart | None = None
+        self.parent_renews: bool | None = None  # None: it has not reported that yet
         self._early: list[str] = []  # orders that arrived before there was a worker
         self._held: dict[str, Delivery] = {}
         self._reported: dict[str, messages.TakenLease] = {}
@@ -114,7 +117,9 @@ class ChildChannel:
 
     # What the services use ------------------------------------------------------------------------------------
 
-    def hand_over(self, driver: Driver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings) -> Driver:
+    def hand_over(
+        self, driver: LossDriver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings
+    ) -> Driver:
         """The driver for the fetcher: it reports every reserve to the parent before a job of it runs."""
         self._schedules = settings.schedules and bool(handlers.schedules) and self.suspect is None
         self._handover = HandoverDriver(driver, clock, handlers, settings, self)
@@ -132,9 +137,10 @@ class ChildChannel:
     ) -> ThreadHeart:
         """A heart that renews nothing as long as the parent does."""
         self._held, self._on_lost, self.notes = held, on_lost, heart.notes
+        self._heart = _SupervisedHeart(heart, driver, clock, watch, self, settings)
         self._send(messages.Ready(settings.name, self.dsn, self.offer, self._schedules))
         self.ready = True
-        return _SupervisedHeart(heart, driver, clock, watch, self, settings)
+        return self._heart
 
     @property
     def hands_on(self) -> bool:
@@ -266,6 +272,10 @@ class ChildChannel:
     def _receive(self, message: messages.ToChild) -> None:
         if isinstance(message, messages.Kept):
             self._kept(message)
+        elif isinstance(message, messages.Keeping):
+            self.parent_renews = message.renews
+            if self._heart is not None:
+                self._heart.on_keeping()
         elif isinstance(message, messages.Serve):
             self.suspect = message.suspect
             self._serve.set()
@@ -294,6 +304,9 @@ class ChildChannel:
             if delivery is not None:
                 lease = delivery.lease
                 delivery.lease = Lease(lease.job_id, lease.queue, token, from_ms(milliseconds))
+                delivery.unrenewed = False
+        if message.renewed and self._heart is not None:
+            self._heart.on_kept()
         for token, name, text in message.lost:
             delivery = self._held.get(token)
             if delivery is not None and not delivery.decided and self._on_lost is not None:
@@ -316,30 +329,45 @@ class _SupervisedHeart(ThreadHeart):
         self._channel = channel
         self._every = min(TICK_INTERVAL_S, settings.heartbeat / 2)
         self._neglect = (settings.lease - timedelta(seconds=settings.heartbeat)) / 2
-        self._opened = False
+
+    def on_keeping(self) -> None:
+        """The parent has reported whether it renews."""
+        self._heart.gate.update(connected=bool(self._channel.parent_renews) or self._renewals.opened)
+
+    def on_kept(self) -> None:
+        """The parent has renewed leases."""
+        self._heart.gate.update(renewing=True)
 
     async def keep(self) -> None:
-        """Do both at once: a store that does not answer must not silence the heartbeats."""
-        await asyncio.gather(self._tick(), self._beat_if_needed())
+        """Do all at once: a store that does not answer must not silence the heartbeats."""
+        await asyncio.gather(self._tick(), self._open_if_needed(), self._beat_if_needed())
 
     async def _tick(self) -> None:
         while True:
             self._channel.tick(self._clock)
             await asyncio.sleep(self._every)
 
+    async def _open_if_needed(self) -> None:
+        channel = self._channel
+        while (  # noqa: ASYNC110 - that a lease is neglected is seen by looking
+            channel.hands_on and channel.parent_renews is not False and not self._neglected()
+        ):
+            await asyncio.sleep(self._every)
+        await self._open()
+
+    def _on_not_opened(self) -> None:
+        self.on_keeping()  # the parent may renew meanwhile
+
     async def _beat_if_needed(self) -> None:
+        driver = cast(Driver, self._renewals)
         while True:
             await asyncio.sleep(self._every)
             notes, channel = self._heart.notes, self._channel
             own_notes = notes is not None and notes.gate.waiting and not channel.hands_on
-            neglected = self._neglected()
-            if (neglected or own_notes) and not self._opened:
-                await self._open()
-                self._opened = True
-            if neglected:
-                await self._heart.beat(self._driver)
+            if self._neglected() or not self._heart.gate.renewing:
+                await self._heart.beat(driver)
             elif own_notes:
-                await self._heart.store_notes(self._driver)
+                await self._heart.store_notes(driver)
 
     def _neglected(self) -> bool:
         now, moment = self._clock.now(), self._clock.monotonic()

@@ -18,12 +18,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.times import from_ms, to_ms
 from taskharbor.policy.suspects import is_suspect
 from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.worker.losses import LossDriver
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.supervisor import messages
 
@@ -37,7 +37,12 @@ class HandoverDriver:
     """A driver as the fetcher sees it. All calls except `reserve` go to the driver itself."""
 
     def __init__(
-        self, driver: Driver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings, channel: ChildChannel
+        self,
+        driver: LossDriver,
+        clock: Clock,
+        handlers: HandlerRegistry,
+        settings: WorkerSettings,
+        channel: ChildChannel,
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -99,7 +104,7 @@ class HandoverDriver:
         batch = []
         if isinstance(extended, Lease):
             job = (await self._driver.inspect(lease.job_id, self._clock.now())).job
-            batch = [Reserved(job, extended, messages.read_lost(handed.lost_by))]
+            batch = await self._driver.weigh([Reserved(job, extended, messages.read_lost(handed.lost_by))])
         self._channel.suspect = None  # this process has nothing more to do: it retires
         self._channel.jobs_left = len(batch)
         self._channel.taken([self._taken(reserved) for reserved in batch])

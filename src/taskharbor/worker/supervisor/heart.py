@@ -58,6 +58,7 @@ class FleetHeart:
         self._opened = asyncio.Event()
         self._ending = asyncio.Event()
         self._failing = False
+        self.renews: bool | None = None  # whether it can; None: it has not opened the store yet
         self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
         self.notes = NoteGate()  # signals that a process has reported progress of a job
         self._tasks = (
@@ -79,8 +80,10 @@ class FleetHeart:
                 await open_existing(self._driver)  # the worker has created it
                 await follow(self._clock, self._driver.server_time)
                 self._opened.set()
+                self._report(renews=True)
             except Exception as error:
                 self._failed("open", error)
+                self._report(renews=False)
                 await asyncio.sleep(backoff.next())
         backoff.reset()
         followed = self._clock.monotonic()
@@ -88,20 +91,29 @@ class FleetHeart:
         while True:
             await asyncio.sleep(seconds)
             try:
-                if is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_INTERVAL_S:
+                if not self.renews or is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_INTERVAL_S:
                     await follow(self._clock, self._driver.server_time)
                     followed = self._clock.monotonic()
                 again = await self.beat()
             except Exception as error:
                 self._failed("extend", error)
+                self._report(renews=False)
                 seconds = min(backoff.next(), self._every)
             else:
                 self._failing = False
+                self._report(renews=True)
                 if again:
                     seconds = min(backoff.next(), self._every)
                     continue
                 backoff.reset()
                 seconds = self._every
+
+    def _report(self, *, renews: bool) -> None:
+        """Report to every process when that has changed: one whose leases nobody renews takes no jobs."""
+        if renews is not self.renews:
+            self.renews = renews
+            for process in self._fleet():
+                process.keeping(renews)
 
     async def _store_notes(self) -> None:
         await self._opened.wait()

@@ -47,8 +47,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return shown(self, "app", "queues", "concurrency", "alone", "waits")
 
 
-LostBy: TypeAlias = tuple[str, int | None, int]
-"""The execution before, if it was lost: its worker, its beginning (None: not known) and its end in milliseconds."""
+LostBy: TypeAlias = tuple[str, int | None, int, bool]
+"""The execution before, if it was lost: its worker, its beginning (None: not known) and its end in milliseconds, and
+whether it was cut off."""
 
 
 class TakenLease(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +85,12 @@ class Kept(msgspec.Struct, frozen=True, tag=True):
 
     def __repr__(self) -> str:
         return shown(self)
+
+
+class Keeping(msgspec.Struct, frozen=True, tag=True):
+    """Whether the supervisor has a connection to the store and renews leases."""
+
+    renews: bool
 
 
 class Release(msgspec.Struct, frozen=True, tag=True):
@@ -187,7 +194,7 @@ class StartFailed(msgspec.Struct, frozen=True, tag="Failed"):
     code: int
 
 
-ToChild: TypeAlias = Serve | Declare | Kept | Release | Retire | StopOrder
+ToChild: TypeAlias = Serve | Declare | Kept | Keeping | Release | Retire | StopOrder
 ToParent: TypeAlias = Waiting | Ready | Declared | Taken | SuspectTaken | Tick | StoppedServing | StartFailed
 
 _encoder = msgspec.json.Encoder()
@@ -201,15 +208,15 @@ def write_lost(lost_by: Lost | None) -> LostBy | None:
     if lost_by is None:
         return None
     began = lost_by.began_at
-    return lost_by.worker, None if began is None else to_ms(began), to_ms(lost_by.ended_at)
+    return lost_by.worker, None if began is None else to_ms(began), to_ms(lost_by.ended_at), lost_by.cut_off
 
 
 def read_lost(lost_by: LostBy | None) -> Lost | None:
     """The reverse of `write_lost`."""
     if lost_by is None:
         return None
-    worker, began_ms, ended_ms = lost_by
-    return Lost(worker, None if began_ms is None else from_ms(began_ms), from_ms(ended_ms))
+    worker, began_ms, ended_ms, cut_off = lost_by
+    return Lost(worker, None if began_ms is None else from_ms(began_ms), from_ms(ended_ms), cut_off)
 
 
 def line(message: Setup | ToChild | ToParent) -> bytes:

@@ -165,6 +165,10 @@ class Process:
         if self._writer is not None and self._writer.transport.get_write_buffer_size() < MAX_UNREAD_BYTES:
             self._send(messages.Kept(renewed, lost))
 
+    def keeping(self, renews: bool) -> None:
+        """Report to it whether the supervisor can renew its leases."""
+        self._send(messages.Keeping(renews))
+
     # Facts ---------------------------------------------------------------------------------------------------
 
     @property

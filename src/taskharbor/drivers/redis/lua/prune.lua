@@ -44,8 +44,6 @@ local function prune(q, lane)
       th.forget(q, id, {pri = 0, state = 'gone'})
     elseif not STATES[lane][job.state or ''] then
       call('ZREM', at, id)
-    elseif lane ~= 'th:kept' and th.kept_until(job.th_keep, 0) then      -- an older program ended it
-      th.shelve(q, id, lane, whole(job.th_fin or now), job.th_keep)
     elseif not needed(q, id, job) then
       th.forget(q, id, job)
       gone = gone + 1

@@ -10,7 +10,7 @@ local FEW_STEPS = 10
 local MAX_GONE = 20      -- of each kind; the rest goes with the calls that follow
 local KINDS_OF_STEPS = {th.UNFINISHED, th.DONE, th.CANCELLED, th.DEAD}
 
--- The first or the last id of those that are `how`, and when it was stored. An older program deletes a job without removing it here.
+-- The first or the last id of those that are `how`, and when it was stored. A foreign client deletes a job without removing it here.
 local function end_of(q, flow, how, reverse)
   local at = key(q, 'th:steps:' .. flow)
   for _ = 1, MAX_GONE do
@@ -47,7 +47,7 @@ local function read_many(q, flow)
       add(ends, end_of(q, flow, how, true))
     end
   end
-  -- An older program may have stored or ended some of them. It keeps the set of those that are neither done nor cancelled.
+  -- If these were damaged, and begun anew, they miss some jobs. The set of those that are neither done nor cancelled knows better.
   if call('EXISTS', open_key(q, flow)) == 0 then
     some[th.UNFINISHED], some[th.DEAD] = nil, nil
   elseif not some[th.DEAD] then

@@ -13,7 +13,7 @@ for _, lease in ipairs(leases) do
     local fields = {'th_lost', n(whole(job.th_lost) + 1),
                     'max_attempts', th.shown_max(whole(job.attempt), th.real_max(job), (th.counters(job)))}
     th.clear_lease(fields, job)
-    -- With the number of the delivery: an older program that reserves the job later does not clear it.
+    -- With the number of the delivery: a foreign client that reserves the job later does not clear it.
     add(fields, 'th_la', n(th.now) .. ':' .. n(whole(job.attempt)))
     th.remove(q, id, job)
     th.place(q, id, job, nil, fields)

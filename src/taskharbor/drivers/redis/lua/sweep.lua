@@ -1,7 +1,8 @@
 -- Check the next records of a queue, where the last sweep by any client ended.
 -- id_count, key_count: how many ids and idempotency keys to check.
 -- Returns how many ids were checked, how many records were in no list or set and are put back, some of their ids, and those in doubt:
--- {list, id, state, since when} of records that are not near their place in a long list.
+-- {list, id, state, since when} of records that are not near their place in a long list. On a Cluster also the ids whose locations another
+-- script has to check; on one server a location that was lost is stored again here.
 -- Also forgets ids and keys without a record, and recounts groups that look full or do not add up.
 -- without: 97_read
 local now, cluster, home, q, id_count, key_count = unpack(cmsgpack.unpack(ARGV[1]))
@@ -13,7 +14,7 @@ local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))
 if not stamp or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
 local ids, last, lost = ids_after(q, from, id_count)
 drop_lost(q, lost)
-local looked, restored, shown, doubtful, groups = 0, 0, {}, {}, {}
+local looked, restored, shown, doubtful, groups, located = 0, 0, {}, {}, {}, {}
 for _, id in ipairs(ids) do
   if th.searches >= 10 then break end
   looked = looked + 1
@@ -33,6 +34,11 @@ for _, id in ipairs(ids) do
     end
     if job.gid and job.state == 'wait' then groups[job.gid] = true end
     if job.th_flow then th.restore_step(q, id, job) end
+    if job.th_sto and th.cluster then      -- a foreign client's job has no location
+      located[#located + 1] = id
+    elseif job.th_sto and not stored_queue(id) then
+      store_location(location_key(id), {id}, q)
+    end
   end
 end
 
@@ -65,4 +71,4 @@ elseif call('EXISTS', key(q, 'th:ids')) == 1 then
   call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1], 'counted', n(counted), 'stamp', stamp)
 end
 th.finish()
-return {looked, restored, shown, doubtful}
+return {looked, restored, shown, doubtful, located}

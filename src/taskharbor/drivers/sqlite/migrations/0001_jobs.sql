@@ -1,15 +1,15 @@
--- Schema 1: jobs, their queues, groups, flows and edges.
+-- Jobs, their queues, groups, flows and edges, figures, the audit and schedules.
 -- Every name begins with taskharbor_, because the file may be the application's own.
 
 -- One row: the schema's number, the oldest schema whose programs may still use the file, and the last number given,
 -- unless a stored job has a higher one. Whatever has an order of arrival takes a number.
 CREATE TABLE taskharbor_meta (
-    one    INTEGER PRIMARY KEY CHECK (one = 1),
-    schema INTEGER NOT NULL,
-    oldest INTEGER NOT NULL,
-    number INTEGER NOT NULL
+    one     INTEGER PRIMARY KEY CHECK (one = 1),
+    version INTEGER NOT NULL,
+    oldest  INTEGER NOT NULL,
+    number  INTEGER NOT NULL
 );
-INSERT INTO taskharbor_meta (one, schema, oldest, number) VALUES (1, 1, 1, 0);
+INSERT INTO taskharbor_meta (one, version, oldest, number) VALUES (1, 1, 1, 0);
 
 -- Times are microseconds since 1970. Columns that another program could damage are not declared NOT NULL: a damaged
 -- record is set aside by the next reserve, and stays readable.
@@ -24,11 +24,12 @@ CREATE TABLE taskharbor_jobs (
     arrival         INTEGER,  -- its place among those that joined at that time
     moment          INTEGER,  -- leased: the end of the lease; waiting: run_at
     token           TEXT,
-    worker          TEXT,
+    worker          TEXT,     -- whose its newest reservation was
     settled         TEXT,     -- the token of its last outcome, until it is reserved again
     settled_as      TEXT,     -- the kind of that outcome
     priority        INTEGER,
     holds           INTEGER,  -- how many unfinished jobs depend on it
+    grp             TEXT,     -- before the payload: what stands behind a large one is found by walking through it
     type            TEXT,
     payload         BLOB,
     run_at          INTEGER,
@@ -38,7 +39,6 @@ CREATE TABLE taskharbor_jobs (
     deliveries      INTEGER,
     lost            INTEGER,
     idempotency_key BLOB,     -- UTF-8; a blob, because it may hold NUL
-    grp             TEXT,
     group_limit     INTEGER,
     depends_on      TEXT,     -- JSON array of ids, or NULL
     flow_id         TEXT,
@@ -49,7 +49,15 @@ CREATE TABLE taskharbor_jobs (
     reason          TEXT,
     created_at      INTEGER,
     finished_at     INTEGER,
-    result          BLOB
+    result          BLOB,
+    began_at        INTEGER,  -- its newest reservation
+    lost_at         INTEGER,  -- when it was given back for a dead worker, until it is reserved again
+    trail           BLOB,     -- NULL here and below: empty
+    error_class     TEXT,
+    fingerprint     TEXT,
+    note            BLOB,
+    edits           INTEGER,
+    keep_for        INTEGER   -- microseconds; NULL: as long as the store keeps jobs
 );
 CREATE UNIQUE INDEX taskharbor_jobs_id ON taskharbor_jobs (id);
 CREATE UNIQUE INDEX taskharbor_jobs_key ON taskharbor_jobs (queue, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -59,14 +67,24 @@ CREATE UNIQUE INDEX taskharbor_jobs_key ON taskharbor_jobs (queue, idempotency_k
 CREATE INDEX taskharbor_jobs_line ON taskharbor_jobs (queue, grp, rank, time, arrival, state, moment) WHERE lined = 1;
 -- What happens when: leases by their end, scheduled jobs by their run_at.
 CREATE INDEX taskharbor_jobs_when ON taskharbor_jobs (state, queue, moment) WHERE moment IS NOT NULL;
--- What is done, dead or cancelled.
-CREATE INDEX taskharbor_jobs_ended ON taskharbor_jobs (state, queue, finished_at) WHERE finished_at IS NOT NULL;
+-- What is done, dead or cancelled. Jobs with a time of their own stand apart, so that no prune goes through them.
+CREATE INDEX taskharbor_jobs_ended ON taskharbor_jobs (state, queue, keep_for, finished_at)
+    WHERE finished_at IS NOT NULL;
+CREATE INDEX taskharbor_jobs_kept ON taskharbor_jobs (state, queue, finished_at + keep_for)
+    WHERE keep_for IS NOT NULL AND finished_at IS NOT NULL;
 CREATE INDEX taskharbor_jobs_blocked ON taskharbor_jobs (queue) WHERE state = 0;
 CREATE INDEX taskharbor_jobs_flow ON taskharbor_jobs (flow_id, id) WHERE flow_id IS NOT NULL;
 -- Empty unless another program wrote here. Six comparisons, because NOT IN builds its list anew for each row that
 -- changes its state, which costs more than everything else about this index.
 CREATE INDEX taskharbor_jobs_unknown ON taskharbor_jobs (queue)
     WHERE state IS NOT 0 AND state IS NOT 1 AND state IS NOT 2 AND state IS NOT 3 AND state IS NOT 4 AND state IS NOT 5;
+-- Listings by state, for the states in which a plain job never is: it touches neither index. The comparisons come in
+-- the order in which they end soonest for plain jobs.
+CREATE INDEX taskharbor_jobs_state ON taskharbor_jobs (state, id)
+    WHERE (state IS NOT 1 OR moment IS NOT NULL) AND state IS NOT 2 AND state IS NOT 3;
+-- The members of flows that are dead or cancelled, or in an unknown state.
+CREATE INDEX taskharbor_jobs_stopped ON taskharbor_jobs (flow_id, state)
+    WHERE flow_id IS NOT NULL AND state IS NOT 0 AND state IS NOT 1 AND state IS NOT 2 AND state IS NOT 3;
 
 CREATE TABLE taskharbor_queues (
     name        TEXT PRIMARY KEY,
@@ -79,11 +97,11 @@ CREATE TABLE taskharbor_queues (
 
 -- A row stands here while a member is in line or inflight, or a limit was set.
 CREATE TABLE taskharbor_groups (
-    queue    TEXT NOT NULL,
-    name     TEXT NOT NULL,
-    slots    INTEGER,  -- the limit, once set; NULL counts as 1
-    inflight INTEGER NOT NULL DEFAULT 0,
-    turn     INTEGER,  -- its place among the groups that have a member in line and a free slot
+    queue       TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    group_limit INTEGER,  -- once set; NULL counts as 1
+    inflight    INTEGER NOT NULL DEFAULT 0,
+    turn        INTEGER,  -- its place among the groups that have a member in line and room for it
     PRIMARY KEY (queue, name)
 ) WITHOUT ROWID;
 CREATE INDEX taskharbor_groups_turn ON taskharbor_groups (queue, turn) WHERE turn IS NOT NULL;
@@ -111,3 +129,33 @@ CREATE TABLE taskharbor_workers (
     seen_at INTEGER NOT NULL,
     info    TEXT NOT NULL
 ) WITHOUT ROWID;
+
+-- What happened in which minute (microseconds since 1970), for 72 hours.
+CREATE TABLE taskharbor_figures (
+    minute INTEGER NOT NULL,
+    queue  TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (minute, queue, name)
+) WITHOUT ROWID;
+CREATE INDEX taskharbor_figures_queue ON taskharbor_figures (queue, minute);
+
+-- Who did what, for 90 days. Ids and names are bytes in UTF-8: whatever another program writes there can be read.
+CREATE TABLE taskharbor_audit (
+    id      BLOB NOT NULL PRIMARY KEY,
+    at      INTEGER NOT NULL,  -- microseconds since 1970
+    done_by BLOB NOT NULL,
+    data    BLOB NOT NULL
+);
+CREATE INDEX taskharbor_audit_at ON taskharbor_audit (at, id);
+
+-- Schedules. A name is bytes in UTF-8: these are in the order of code points, whatever encoding the file has.
+CREATE TABLE taskharbor_schedules (
+    name     BLOB NOT NULL PRIMARY KEY,
+    queue    TEXT NOT NULL,  -- of its jobs
+    revision TEXT NOT NULL,  -- another one for each version of the row
+    next_at  INTEGER,        -- when it is due, in microseconds since 1970; NULL: never
+    body     BLOB NOT NULL   -- written by core. Last, because it may be large
+);
+CREATE INDEX taskharbor_schedules_due ON taskharbor_schedules (queue, next_at, name) WHERE next_at IS NOT NULL;
+CREATE INDEX taskharbor_schedules_queue ON taskharbor_schedules (queue, name);

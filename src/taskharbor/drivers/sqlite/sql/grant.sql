@@ -4,6 +4,6 @@
 UPDATE taskharbor_jobs
 SET lost = lost + (state = 2), run_at = CASE state WHEN 2 THEN NULL ELSE run_at END,
     state = 2, lined = 0, moment = ?, token = given.value, worker = ?, began_at = ?, deliveries = deliveries + 1,
-    settled = '', settled_as = ''
+    settled = '', settled_as = '', lost_at = NULL
 FROM json_each(?) AS given
 WHERE num = CAST(given.key AS INTEGER)

@@ -287,7 +287,7 @@ local function flow_is_open(flow)
 end
 
 -- What `flows` reads: the flows that have jobs in a queue (`th:flows`), and for each its jobs there, scored by how they are. A job that
--- another client ended is corrected by housekeeping, one that an older program stored is added by a sweep.
+-- another client ended is corrected by housekeeping, one that is missing is added by a sweep.
 th.UNFINISHED = '0'
 th.DONE = '1'
 th.CANCELLED = '2'

@@ -29,7 +29,7 @@ local function check_watched(q, id, flow)
     else
       th.release(q, id)
     end
-  elseif flow ~= '' then     -- an older program or a foreign client may have ended it, or brought it back
+  elseif flow ~= '' then     -- a foreign client may have ended it, or brought it back
     th.set_step(q, id, flow, (KNOWN[found[1] or ''] and found[1] ~= 'failed') and th.UNFINISHED or th.DEAD)
   end
 end

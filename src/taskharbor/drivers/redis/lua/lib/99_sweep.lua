@@ -93,7 +93,7 @@ function th.absent(q, id, job)
   return true
 end
 
--- A flow that an older program stored is in no index of flows.
+-- A flow is missing in the indexes of flows if these were damaged, and begun anew.
 function th.restore_step(q, id, job)
   if call('SISMEMBER', key(q, 'th:flow:' .. job.th_flow), id) == 0 then return end
   th.set_step(q, id, job.th_flow, STEPS[job.state or ''] or th.DEAD)

@@ -16,14 +16,14 @@ begin
     with extended as (
         update jobs j
         set wake = greatest(j.wake, p_until), due = greatest(j.wake, p_until), state = @leased@,
-            note = coalesce(decode(g.note, 'base64'), j.note), open = j.state  -- its state before
-        from (select x.place, i.note from json_to_recordset(p_given::json) as i(id text, token text, note text),
-                     lateral (select y.ctid as place from jobs y where y.id = i.id collate "C"
+            note = coalesce(decode(g.note, 'base64'), j.note)
+        from (select x.place, x.was, i.note from json_to_recordset(p_given::json) as i(id text, token text, note text),
+                     lateral (select y.ctid as place, y.state as was from jobs y where y.id = i.id collate "C"
                               and y.token = i.token collate "C" and y.state in (@leased@, @expired@)
                               and y.wake > p_now and (y.wake < p_until or i.note is not null)
                               limit 1 for no key update skip locked) as x) as g
         where j.ctid = g.place
-        returning j.queue, j.grp, j.open as was
+        returning j.queue, j.grp, g.was
     )
     select array_agg(row(e.queue, e.grp, 1, -1)::group_change) into changes
     from extended e where e.grp is not null and e.was = @expired@;

@@ -1,6 +1,6 @@
 -- The ids of a page of a listing, in order.
--- in:  p_wanted   JSON object: queue, type, grp, flow_id, error_class, fingerprint, state, since, until, after: each only
---                 if it is asked for
+-- in:  p_wanted   JSON object: queue, type, grp, flow_id, error_class, error_name, fingerprint, state, since, until, after:
+--                 each only if it is asked for; of error_class and error_name one is enough
 --      p_newest   whether the last id comes first; p_limit; p_most: how many records are looked at; p_now
 -- out: ids: at most p_limit; last: null, or the record behind which the next page begins
 -- Each part of the tables is read by itself, in the order of one index, until the page is full or enough was looked at;

@@ -3,5 +3,5 @@
 create or replace function as_reserved(j jobs)
 returns reserved_job language sql stable as $body$
     select row(j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts, j.max_attempts,
-               j.deliveries, j.lost, j.created_at, rare_columns(j), j.token)::reserved_job;
+               j.deliveries, j.lost, j.created_at, rare_columns(j), null::text, j.token)::reserved_job;
 $body$;

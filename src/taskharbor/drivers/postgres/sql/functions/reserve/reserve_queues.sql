@@ -4,7 +4,7 @@
 --      p_durable: whether the claim is flushed to disk as an ack is. Without it a crash of the server can undo the last
 --      claims, and with them the fence: the next worker gets a delivery number that was given out before
 -- out: the reserved jobs; sorted by token they are in the order of the queue. Last, if many dead index entries were read,
---      a row without an id: its token is a new p_scan_from
+--      a row with nothing but scan_from: the next p_scan_from
 -- locks: jobs and groups that no other call has locked (skip locked). It waits only for other reserves of a queue with
 --      groups, and for the counters of groups into which it promotes
 -- Each queue is read by itself through one index, so the cost grows with p_limit and with nothing else.

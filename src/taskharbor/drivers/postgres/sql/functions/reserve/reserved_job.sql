@@ -1,4 +1,5 @@
 -- A reserved job as the reserve functions return it. `rare` holds the fields that few jobs have: see rare_columns.
+-- The last row of a reply may have nothing but `scan_from`: see scan_start.
 create type reserved_job as (
     id text collate "C",
     queue text collate "C",
@@ -13,5 +14,6 @@ create type reserved_job as (
     lost integer,
     created_at bigint,
     rare text,
+    scan_from text,
     token text collate "C"
 );

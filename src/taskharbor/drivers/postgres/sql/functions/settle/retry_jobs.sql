@@ -15,18 +15,17 @@ begin
             lost = case when g.attempts = j.attempts then j.lost else 0 end,
             error_class = coalesce(g.error_class, j.error_class),
             fingerprint = coalesce(g.fingerprint, j.fingerprint), trail = coalesce(decode(g.trail, 'base64'), j.trail),
-            token = null, settled = j.token, settled_as = @retry@,
-            open = j.state  -- its state before: `returning` shows new values only
-        from (select x.place, i.*
+            token = null, settled = j.token, settled_as = @retry@
+        from (select x.place, x.was, i.*
               from json_to_recordset(p_given::json) as i(o integer, id text, token text, kind smallint,
                                                          run_at bigint, attempts integer, last_error text,
                                                          failed_at bigint, error_class text, fingerprint text,
                                                          trail text),
-                   lateral (select y.ctid as place from jobs y where y.id = i.id collate "C" and i.kind = @retry@
+                   lateral (select y.ctid as place, y.state as was from jobs y where y.id = i.id collate "C" and i.kind = @retry@
                             and y.token = i.token collate "C" and y.state in (@leased@, @expired@) and y.wake > p_now
                             limit 1 for no key update skip locked) as x) as g
         where j.ctid = g.place
-        returning j.queue, j.grp, j.open as was, g.o
+        returning j.queue, j.grp, g.was, g.o
     )
     select array_agg(back.o), array_agg(back.queue),
            array_agg(left_group(back.queue, back.grp, back.was)) filter (where back.grp is not null)

@@ -1,0 +1,48 @@
+"""The heads of queues: what the drivers share of `heads`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+MAX_NEXT = 100
+"""`heads` returns at most this many jobs of a queue."""
+LOOKS = 10_000
+"""A call of `heads` looks at no more records, groups and priorities than this, divided between its queues, but at
+`LEAST_LOOKS` in each. What does not follow from these is not known."""
+LEAST_LOOKS = 100
+
+
+def check_next(n: int) -> None:
+    """ValueError for a number of jobs that `heads` does not return."""
+    if not 0 <= n <= MAX_NEXT:
+        raise ValueError(f"n: expected 0 to {MAX_NEXT} jobs of each queue, got {n!r}")
+
+
+def looks_for_each(queues: Sequence[str]) -> int:
+    """How many records a call looks at in each of its queues."""
+    return max(LEAST_LOOKS, LOOKS // max(1, len(queues)))
+
+
+def in_turn(ungrouped: Iterable[str], groups: Iterable[Sequence[str]], groups_next: bool, n: int) -> tuple[str, ...]:
+    """The first `n` jobs as they would be reserved one after the other: grouped and ungrouped ones take turns, and so
+    do the groups.
+
+    `groups`: those that may run, in the order of their turns, each with as many of its first jobs as it has capacity.
+
+    >>> in_turn(["a", "b"], [["g1", "g2"], ["h1"]], groups_next=True, n=9)
+    ('g1', 'a', 'h1', 'b', 'g2')
+    """
+    line, turns = deque(ungrouped), deque(deque(members) for members in groups if members)
+    found: list[str] = []
+    while len(found) < n and (line or turns):
+        if turns and (groups_next or not line):
+            group = turns.popleft()
+            found.append(group.popleft())
+            if group:
+                turns.append(group)
+            groups_next = False
+        else:
+            found.append(line.popleft())
+            groups_next = True
+    return tuple(found)
