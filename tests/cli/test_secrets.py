@@ -13,7 +13,8 @@ from taskharbor.model.bounds import clean_error
 from tests import lanes
 from tests.cli.shell import Answer, Process, kill, looking_again, program, reserve, store, taskharbor, within
 from tests.servers import redis
-from tests.servers.postgres import free_port, shared
+from tests.servers.ports import free_port
+from tests.servers.postgres import shared
 
 PASSWORD = "canaryPassword9137"
 SECRET = "canarySecret4711"

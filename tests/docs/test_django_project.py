@@ -9,7 +9,7 @@ import httpx
 
 from tests.docs.pages import ROOT
 from tests.in_django.environment import python
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 from tests.supervisor.worker_run import PATIENCE, eventually
 
 FOLDER = ROOT / "examples" / "django_project"

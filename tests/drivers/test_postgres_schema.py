@@ -27,6 +27,7 @@ from taskharbor.drivers.postgres import PostgresDriver, schema, statement
 from taskharbor.drivers.postgres.options import parse
 from tests import lanes
 from tests.servers import postgres
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.lane("postgres")
 NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
@@ -338,7 +339,7 @@ def test_warnings_at_start_up(address, caplog):
 
 def test_a_missing_server_is_reported_at_once_without_the_password():
     async def tried() -> None:
-        await PostgresDriver(f"postgresql://ada:s3cretword@127.0.0.1:{postgres.free_port()}/db").open()
+        await PostgresDriver(f"postgresql://ada:s3cretword@127.0.0.1:{free_port()}/db").open()
 
     with pytest.raises(BackendUnavailable) as raised:
         asyncio.run(tried())

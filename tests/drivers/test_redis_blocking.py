@@ -22,6 +22,7 @@ from tests.drivers.redis_stores import emptied
 from tests.drivers.test_redis_tls import address as tls_address
 from tests.drivers.test_redis_tls import folder, server  # noqa: F401 - fixtures
 from tests.servers import redis as servers
+from tests.servers.ports import free_port
 from tests.servers.sentinel import SERVICE, shared_sentinels
 
 pytestmark = pytest.mark.lane("redis")
@@ -81,7 +82,7 @@ def test_a_whole_life_with_sentinels() -> None:
     watched.settle()
     watched.empty()
     whole_life(watched.url)
-    nobody = f"redis+sentinel://127.0.0.1:{servers.free_port()}/{SERVICE}?timeout=200ms"
+    nobody = f"redis+sentinel://127.0.0.1:{free_port()}/{SERVICE}?timeout=200ms"
     with blocking(nobody) as calls, pytest.raises(BackendUnavailable, match="cannot connect"):
         run(calls, lambda driver: driver.open())
 
@@ -115,7 +116,7 @@ def test_a_cluster_has_no_blocking_calls() -> None:
 
 
 def test_nothing_is_opened_before_the_first_call_nor_after_closing() -> None:
-    calls = RedisDriver(f"redis://127.0.0.1:{servers.free_port()}").blocking()
+    calls = RedisDriver(f"redis://127.0.0.1:{free_port()}").blocking()
     assert calls is not None
     calls.close()
     calls.close()

@@ -15,6 +15,7 @@ from tests.drivers.crash import Load, lived
 from tests.drivers.redis_stores import emptied
 from tests.drivers.test_redis_failover import is_in_step
 from tests.servers import redis as servers
+from tests.servers.ports import free_port
 from tests.servers.sentinel import SERVICE, Sentinels, shared_sentinels
 
 pytestmark = [
@@ -167,7 +168,7 @@ def test_hints_come_after_a_failover():
 def test_some_sentinels_are_away():
     watched = shared_sentinels()
     watched.settle()
-    nobody = f"127.0.0.1:{servers.free_port()}"
+    nobody = f"127.0.0.1:{free_port()}"
     one, two, _ = map(host, watched.sentinels)
     opened(f"redis+sentinel://{nobody},{one}/{SERVICE}")
     opened(f"redis+sentinel://{nobody},{one},{two}/{SERVICE}/0?durable=1")

@@ -12,6 +12,7 @@ from taskharbor.drivers.redis.options import parse
 from taskharbor.omniq import AsyncOmniQ
 from tests.drivers.redis_stores import emptied, with_driver
 from tests.servers import redis as servers
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -76,7 +77,7 @@ def test_what_cannot_work_is_refused():
 
 
 def test_an_unreachable_server_is_backend_unavailable_without_a_password():
-    port = servers.free_port()
+    port = free_port()
     with pytest.raises(BackendUnavailable) as caught:
         with_driver(f"redis://ada:opensesame@127.0.0.1:{port}/0?connect_timeout=2s", nothing)
     assert caught.value.__cause__ is not None

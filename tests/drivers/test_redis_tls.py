@@ -13,6 +13,7 @@ from taskharbor.drivers.redis import tls
 from taskharbor.omniq import AsyncOmniQ, OmniQ
 from taskharbor.worker import Worker
 from tests.servers import redis as servers
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -39,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path):
     made = servers.Server(
-        tls_port=str(servers.free_port()),
+        tls_port=str(free_port()),
         tls_auth_clients="no",
         tls_cert_file=f"{folder}/one.pem",
         tls_key_file=f"{folder}/one.key",

@@ -11,6 +11,7 @@ import pytest
 
 from taskharbor import JobRequest
 from tests.observe.scrape import Samples, fetch, parse, value
+from tests.servers.ports import free_port
 from tests.supervisor.worker_run import Yard, eventually, yard
 
 APP = "tests.observe.app:harbor"
@@ -30,13 +31,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def scrape(port: int) -> Samples:

@@ -9,6 +9,7 @@ from taskharbor import BackendUnavailable
 from taskharbor.omniq import AsyncOmniQ, OmniQ
 from tests.omniq.conftest import url
 from tests.servers import redis as servers
+from tests.servers.ports import free_port
 
 
 def opened(address: str) -> list[str]:
@@ -39,7 +40,7 @@ def test_a_socket_in_the_file_system(tmp_path):
 def test_a_cluster_of_which_the_first_node_is_down():
     cluster = servers.shared_cluster()
     cluster.empty()
-    assert opened(f"redis+cluster://127.0.0.1:{servers.free_port()},127.0.0.1:{cluster.nodes[1].port}") == ["a", "b"]
+    assert opened(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{cluster.nodes[1].port}") == ["a", "b"]
 
 
 def test_one_node_of_a_cluster_is_refused_as_a_server():
@@ -60,7 +61,7 @@ def test_a_server_that_cannot_take_it_now_cannot_be_reached(server, q):
     """A full one, one that became a replica: a consumer waits for it, as for one that is away."""
     q.publish("jobs", {}, job_id="a")
     job = q.reserve("jobs")
-    server.run("REPLICAOF", "127.0.0.1", servers.free_port())
+    server.run("REPLICAOF", "127.0.0.1", free_port())
     try:
         with pytest.raises(BackendUnavailable, match="ReadOnlyError") as caught:
             q.ack_success("jobs", job.job_id, job.lease_token)

@@ -20,7 +20,7 @@ from taskharbor.worker.supervisor import http_port as port_module
 from taskharbor.worker.supervisor import probes
 from taskharbor.worker.supervisor.http_port import HttpPort
 from tests import lanes
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 from tests.supervisor.child_messages import async_test
 from tests.supervisor.test_health import get
 from tests.supervisor.worker_run import PATIENCE, Yard, eventually

@@ -20,7 +20,8 @@ from taskharbor.flow import chain
 from tests import lanes
 from tests.cli.shell import Answer, Process, leaves, reserve, taskharbor
 from tests.secrecy import app
-from tests.servers.postgres import free_port, shared
+from tests.servers.ports import free_port
+from tests.servers.postgres import shared
 
 PASSWORD = "canaryPassword9137"
 

@@ -8,7 +8,6 @@ is killed. `shared(kind)` and `shared_cluster()` are started once in a process: 
 import atexit
 import functools
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -20,6 +19,8 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
+
+from tests.servers.ports import free_port
 
 Kind = Literal["redis7", "redis6", "valkey", "redis8"]
 KINDS: tuple[Kind, ...] = ("redis7", "redis6", "valkey")  # those that are everywhere

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from taskharbor.cli.main import main
 from tests import lanes
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 from tests.supervisor.worker_run import Yard, eventually
 
 pytestmark = pytest.mark.left_to(
