@@ -99,7 +99,7 @@ class Bench:
     async def heart_sleeps(self) -> None:
         """Wait until a heart in a thread of its own sleeps on the clock: an advance before that would not wake it."""
         while all(loop is self._loop for _, loop in list(self.clock._sleepers.values())):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
     @asynccontextmanager
     async def running(self, worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
