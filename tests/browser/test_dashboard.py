@@ -30,7 +30,6 @@ PAGES = (
     "/operations/new?action=requeue&state=dlq&queue=mail", "/about", "/nothing",
 )  # fmt: skip
 SMOKE = ("/", "/queues/mail", "/jobs", "/dead", "/flows/{failed_flow}", "/workers", "/operations")
-DARK = ("/", "/jobs", "/jobs/{dead}", "/flows/{failed_flow}", "/schedules/nightly#edit", "/operations")
 WIDTHS = {"desktop": 1440, "tablet": 768, "phone": 390}
 
 
@@ -86,6 +85,7 @@ def enqueue(served: Served, kind: str, payload: bytes = b"{}", queue: str = "liv
     return served.call(store)
 
 
+@pytest.mark.left_to("full", except_for=lanes.Chosen("light"))
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_every_page_is_drawn_without_an_error_and_accessible(chromium: Browser, served: Served, look: Any):
     """Light on a large screen, and no page is wider than a smaller one; dark on a phone."""
@@ -94,8 +94,7 @@ def test_every_page_is_drawn_without_an_error_and_accessible(chromium: Browser, 
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=look, reduced_motion="reduce")
     tab = Tab(context, served.url)
     tab.allowed = {404}
-    checked = PAGES if look == "light" else lanes.few(PAGES, DARK)
-    for path in PAGES if look == "light" else checked:
+    for path in PAGES:
         page = tab.open(path.format(**vars(served.scene)))
         for name, narrow in WIDTHS.items():
             page.set_viewport_size({"width": narrow, "height": 900})
@@ -281,6 +280,7 @@ def is_action(reply: Any, expected: re.Pattern[str]) -> bool:
     return reply.request.method == "POST" and expected.match(urlsplit(reply.url).path) is not None
 
 
+@pytest.mark.left_to("full", except_for=lanes.Chosen("operate"))
 @pytest.mark.parametrize("level", ["none", "view", "operate"])
 def test_each_level_sees_the_buttons_that_it_may_press(tab: Tab, served: Served, level: str):
     served.level = LEVELS[level]

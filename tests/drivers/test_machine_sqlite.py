@@ -15,7 +15,7 @@ fast_sqlite_folder = fast_folder
 
 @pytest.mark.lane("machine-sqlite")
 class TestMachine(DriverMachine):
-    machine_runs = lanes.figure(test=30, full=400)
+    machine_runs = lanes.figure(test=12, full=400)
     machine_shrinks = lanes.shrinks()
     machine_shares_store = True
 

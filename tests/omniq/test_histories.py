@@ -18,7 +18,7 @@ from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("omniq-interop")
 
-SEEDS = lanes.figure(5, 40)
+SEEDS = lanes.figure(3, 40)
 STEPS = lanes.figure(120, 250)
 GROUPS = {"a": 1, "b": 2, "c": 3}
 WEIGHTS = {"publish": 6, "reserve": 8, "beat": 2, "ack": 5, "fail": 4, "reap": 2, "promote": 3, "retry": 1, "remove": 1,
