@@ -9,10 +9,12 @@ import pytest
 from taskharbor import Harbor
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
 from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
 from taskharbor.drivers.redis.cluster_router import ClusterRouter
 from taskharbor.flow import chain
 from tests.drivers.redis_stores import emptied, with_driver
 from tests.servers import redis as servers
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -149,5 +151,20 @@ def test_while_a_node_is_away_no_result_is_called_gone() -> None:
             finally:
                 driver.store.endpoint.run = run  # type: ignore[method-assign]  # and is back
             assert await driver.results(["a"]) == {"a": b"1"}
+
+    live("cluster", story)
+
+
+def test_a_search_that_a_dead_node_stops_is_an_outage() -> None:
+    """Not an error of the client library: that one nobody retries."""
+
+    async def story(driver: RedisDriver, client: Any) -> None:
+        endpoint = driver.store.endpoint
+        assert isinstance(endpoint, ClusterEndpoint)
+        endpoint._hash_slots.append((1, 0, ("127.0.0.1", free_port())))  # a primary that nobody reaches
+        calls = (lambda: driver.results(["a"]), lambda: driver.inspect("a", NOW), lambda: driver.counts(NOW))
+        for call in calls:
+            with pytest.raises(BackendUnavailable):
+                await call()
 
     live("cluster", story)

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from taskharbor import JobDead, JobNotFound
+from taskharbor import BackendUnavailable, JobDead, JobNotFound
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory.records import READY
 from taskharbor.flow import chain, chord, group
 from taskharbor.model.events import JobDeadLettered, JobGivenBack
@@ -162,6 +163,20 @@ def test_a_job_whose_heir_is_gone_has_no_result(orders: Orders, dsn: str) -> Non
     assert orders.driver(lambda driver: driver.results([handle.id])) == {}
 
 
+def given_back(orders: Orders, times: int) -> list[float]:
+    """After how many seconds the step is due again, each time that it is given back."""
+    waits = []
+    for _ in range(times):
+        orders.work("second")
+        waits.append((orders.told[-1].run_at - orders.now).total_seconds())
+        orders.harbor.clock.advance(100)  # type: ignore[attr-defined]  # a manual clock
+    return waits
+
+
+def assert_growing(waits: list[float]) -> None:
+    assert all(2 ** min(n, 6) <= wait <= 1.5 * 2 ** min(n, 6) for n, wait in enumerate(waits)), waits
+
+
 def test_a_step_waits_for_a_predecessor_whose_end_the_store_has_forgotten(harbor_on: MakeHarbor) -> None:
     """Given back with the reason, ever later, without an attempt, until the predecessor has run again."""
     orders = Orders("memory://", harbor_on)
@@ -170,19 +185,34 @@ def test_a_step_waits_for_a_predecessor_whose_end_the_store_has_forgotten(harbor
     orders.work("first")
     entry = orders.harbor.driver.store.entries[price]  # type: ignore[attr-defined]  # not in its declared type
     done, entry.standing = entry.standing, READY
-    waits = []
-    for _ in range(9):
-        orders.work("second")
-        waits.append((orders.told[-1].run_at - orders.now).total_seconds())
-        orders.harbor.clock.advance(100)  # type: ignore[attr-defined]  # a manual clock
+    waits = given_back(orders, 9)
     assert {type(event) for event in orders.told} == {JobGivenBack}
     assert {event.reason for event in orders.told} == {
         f"the result of job {price} (price) is not there: that job is ready"
     }
     assert len(orders.told) == 9
-    assert all(2 ** min(n, 6) <= wait <= 1.5 * 2 ** min(n, 6) for n, wait in enumerate(waits)), waits
+    assert_growing(waits)
     assert orders.charged == []
     entry.standing = done
     orders.work("second")
     assert orders.charged == [{"amount": 7}]
     assert {node.job.attempts for node in orders.harbor.flow(handle.id).nodes} == {0}
+
+
+def test_results_that_a_store_cannot_read_are_not_asked_for_all_the_time(
+    harbor_on: MakeHarbor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node of several is away: what waits for its results may be thousands of steps."""
+    orders = Orders("memory://", harbor_on)
+    chain(orders.price.s(7), orders.charge.s()).enqueue()
+    orders.work("first")
+
+    async def away(*_: Any) -> None:
+        raise BackendUnavailable("a node is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryDriver, "results", away)
+        assert_growing(given_back(orders, 8))
+    assert {type(event) for event in orders.told} == {JobGivenBack}
+    orders.work("second")
+    assert orders.charged == [{"amount": 7}]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import os
 import select
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 import uvloop
 
+from taskharbor.drivers.postgres import connection as of_postgres
 from taskharbor.drivers.postgres.connection import FastConnection
 from taskharbor.drivers.redis.connection import RespConnection
 from tests.servers import postgres
@@ -75,12 +77,40 @@ def test_a_call_of_postgres_after_one_with_little_time() -> None:
     uvloop.run(story())
 
 
+EACH_LOOP = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+Run = Callable[[Coroutine[Any, Any, None]], None]
+FLUSH = b"H\0\0\0\4"  # a message of PostgreSQL's protocol that changes nothing
+
+
+@EACH_LOOP
+def test_the_last_words_of_postgres_come_with_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has not read everything resets the connection. uvloop tells it once, and watches no longer."""
+    monkeypatch.setattr(of_postgres, "LOOK_S", SOON)
+
+    async def story() -> None:
+        connection = FastConnection(await psycopg.AsyncConnection.connect(address(), autocommit=True))
+        ((pid,),) = await connection.ask("select pg_backend_pid()")
+        asked = asyncio.create_task(connection.ask("select pg_sleep(600)"))
+        await asyncio.sleep(0)
+        with psycopg.connect(address(), autocommit=True) as other:  # without a turn of the loop
+            sleeps = f"select from pg_stat_activity where pid = {pid} and wait_event = 'PgSleep'"
+            while other.execute(sleeps).fetchone() is None:
+                pass
+            os.write(connection._pgconn.socket, FLUSH)
+            assert other.execute(f"select pg_terminate_backend({pid}, 60000)").fetchone() == (True,)
+        with pytest.raises(psycopg.OperationalError):
+            await asyncio.wait_for(asked, LATE / 4)
+        await connection.close()
+
+    run(story())
+
+
 class Silent(asyncio.Protocol):
     """A server that accepts, and answers nothing."""
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_a_deadline_that_comes_after_the_connection_is_lost(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+@EACH_LOOP
+def test_a_deadline_that_comes_after_the_connection_is_lost(run: Run) -> None:
     """The call has failed already, and there is no socket left."""
     failures: list[str] = []
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import taskharbor
 from taskharbor.django.api import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
 from taskharbor.django.error_text import traceback_of
 from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of
@@ -32,6 +33,7 @@ STATUS = {
     State.DLQ: TaskResultStatus.FAILED,
     State.CANCELLED: TaskResultStatus.FAILED,
 }
+_OURS = "taskharbor."
 _FAILED = (AttemptKind.FAILED, AttemptKind.TIMEOUT, AttemptKind.LOST)
 _LOST = "taskharbor.LeaseExpired: the worker ended without an outcome, or its lease ran out\n"
 
@@ -116,7 +118,8 @@ def _error(attempt: Attempt) -> Any:
 
 
 def class_path(name: str) -> str:
-    """The class of an error as Django writes it: with its module, also for those of Python."""
-    if not name or name == "taskharbor.Crashed":
+    """The class of an error as Django writes it: with its module, also for those of Python. It must be importable, and
+    not all of ours are: some only stand for what happened."""
+    if not name or (name.startswith(_OURS) and name.removeprefix(_OURS) not in taskharbor.__all__):
         return "taskharbor.JobDead"
     return full_error_name(name)

@@ -75,7 +75,8 @@ class JobDead(TaskHarborError):
 
     `last_error` is what its handler raised last (class, text, frames; empty if it raised nothing). Handles leave the
     values of the job's payload out of it. `error_class` is that of the record: the name of the class of its last error,
-    `taskharbor.Crashed` if it took its workers down, and empty if none was recorded.
+    `taskharbor.Crashed` if it took its workers down, `taskharbor.Lost` if its leases ended too often, and empty if none
+    was recorded.
 
     >>> raise JobDead("01J", "failed 3 of 3 attempts", "ConnectionError: the bank does not answer")
     Traceback (most recent call last):

@@ -45,7 +45,7 @@ from taskharbor.worker.threads import unwrap
 
 UNKNOWN_TYPE_DELAY_S = 10.0  # plus up to a half: another worker may know the type
 UNREAD_RESULTS_DELAY_S = 1.0  # plus up to a half
-MAX_UNREADY_DOUBLINGS = 6  # of that delay, while a job before it is not done
+MAX_UNREAD_DOUBLINGS = 6  # of that delay, while they cannot be read, or a job before it is not done
 INTERRUPT_GRACE_S = 1.0  # at a stop, for interrupted handlers to end before they are given back without them
 ENDING_GRACE_S = 2.0  # at a stop, for transactions to end once no handler is waited for
 NO_PROBLEMS: Mapping[str, Exception] = {}
@@ -198,12 +198,11 @@ class Executor:
     def _without_results(self, delivery: Delivery, problem: Exception) -> None:
         if isinstance(problem, Unbindable):
             self.decider.refuse(delivery, problem.refusal)
-        elif isinstance(problem, Unready):
-            waits = delivery.job.deliveries - delivery.job.attempts - 1  # about as often as it was given back
-            delay = UNREAD_RESULTS_DELAY_S * 2.0 ** min(max(waits, 0), MAX_UNREADY_DOUBLINGS)
-            self._give_back_for(delivery, str(problem), delay)
-        else:
-            self._give_back_for(delivery, "the results that it waits for could not be read", UNREAD_RESULTS_DELAY_S)
+            return
+        why = str(problem) if isinstance(problem, Unready) else "the results that it waits for could not be read"
+        waits = delivery.job.deliveries - delivery.job.attempts - 1  # about as often as it was given back
+        delay = UNREAD_RESULTS_DELAY_S * 2.0 ** min(max(waits, 0), MAX_UNREAD_DOUBLINGS)
+        self._give_back_for(delivery, why, delay)
 
     def _give_back_for(self, delivery: Delivery, why: str, seconds: float) -> None:
         delay = timedelta(seconds=seconds * (1 + random.random() / 2))

@@ -170,8 +170,14 @@ class ClusterEndpoint(Endpoint):
 
     # All nodes
 
+    async def _ask_node(self, address: Address, *command: Any) -> Any:
+        try:
+            return await self._pool_of(address).ask(*command)
+        except LOST as error:
+            raise self.unavailable(error) from error
+
     async def size(self) -> int:
-        return sum([await self._pool_of(address).ask("DBSIZE") for address in self.primaries()])
+        return sum([await self._ask_node(address, "DBSIZE") for address in self.primaries()])
 
     async def scan_step(
         self, position: ScanPosition | None, pattern: str, count: int
@@ -180,10 +186,7 @@ class ClusterEndpoint(Endpoint):
         primaries = self.primaries()
         if node >= len(primaries):  # there were more of them before
             return None, []
-        try:
-            cursor, keys = await self._pool_of(primaries[node]).ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
-        except LOST as error:
-            raise self.unavailable(error) from error
+        cursor, keys = await self._ask_node(primaries[node], "SCAN", cursor, "MATCH", pattern, "COUNT", count)
         if cursor == b"0":
             node += 1
         return None if node == len(primaries) else (node, cursor), keys

@@ -20,8 +20,9 @@ from shop.api import (
     task_finished,
     task_started,
 )
-from taskharbor import Harbor
+from taskharbor import Harbor, JobDead, Unrecoverable
 from taskharbor.django import harbor, harbor_options
+from taskharbor.django.results import TaskError, class_path
 from taskharbor.django.testing import adrain, drain, enqueued
 
 
@@ -70,6 +71,16 @@ class Results(TestCase):
         result.refresh()
         self.assertEqual([each.exception_class for each in result.errors], [TypeError])
         self.assertIn("Unsupported type", result.errors[0].traceback)
+
+    def test_every_recorded_class_of_our_own_can_be_imported(self) -> None:
+        private = [f"taskharbor.{name}" for name in ("Crashed", "Lost", "ChildDied", "PayloadMismatch", "Refusal")]
+        classes = {
+            name: TaskError(exception_class_path=class_path(name), traceback="").exception_class
+            for name in ("", *private, "taskharbor.Unrecoverable", "KeyError")
+        }
+        self.assertEqual(classes.pop("KeyError"), KeyError)
+        self.assertEqual(classes.pop("taskharbor.Unrecoverable"), Unrecoverable)
+        self.assertEqual(set(classes.values()), {JobDead})
 
     def test_cancelled_and_snoozed(self) -> None:
         gone, waits = tasks.cancelled.enqueue(), tasks.later.enqueue()
