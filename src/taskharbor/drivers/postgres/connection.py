@@ -19,6 +19,9 @@ from taskharbor.drivers.postgres.deadline import cut
 from taskharbor.drivers.postgres.exchange import Exchange
 
 STOP_S = 5.0  # for the server to end a call that was cancelled
+# How often a call that waits reads by itself. uvloop watches no longer after an error, and tells it once: if the server's
+# last words came with it, these are read, and the error never.
+LOOK_S = 1.0
 
 
 def can_cancel() -> bool:
@@ -113,7 +116,7 @@ class FastConnection:
             loop.add_reader(pgconn.socket, self._readable)
         waiter: asyncio.Future[PGresult] = loop.create_future()
         self._waiter = waiter
-        if self.until is not None and (self._timer is None or self.until < self._fires):
+        if self._timer is None or (self.until is not None and self.until < self._fires):
             self._set_timer(loop)
         try:
             if pgconn.flush():
@@ -125,19 +128,21 @@ class FastConnection:
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         """One timer serves many calls: most have ended long before it fires. A call that ends sooner moves it."""
-        assert self.until is not None
         if self._timer is not None:
             self._timer.cancel()
-        self._fires = self.until
-        self._timer = loop.call_at(self.until, self._timer_fired, loop)
+        look = loop.time() + LOOK_S
+        self._fires = look if self.until is None else min(look, self.until)
+        self._timer = loop.call_at(self._fires, self._timer_fired, loop)
 
     def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self.until is not None and loop.time() < self.until:
-            self._set_timer(loop)
-        elif self.until is not None:
-            self.late = True
+        if self.until is not None and loop.time() >= self.until:
+            self.late, self.until = True, None
             cut(self._connection)
+        if self._waiter is not None:
+            self._readable()
+        if self._waiter is not None:
+            self._set_timer(loop)
 
     def _readable(self) -> None:
         try:
