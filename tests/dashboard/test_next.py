@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.drivers import JobRecord, QueueHead
+from taskharbor.drivers import JobRecord, Page, QueueHead
 from taskharbor.drivers.memory import MemoryDriver
 from tests.dashboard.site import NOW, Site, visit
 
@@ -34,6 +34,36 @@ def test_full_groups_are_not_nothing():
         page = (await site.get("/queues/line")).text
         assert "No job may start now: the groups of those that are ready are full." in page
         assert "No job is ready." not in page
+
+    visit(look, played=False)
+
+
+def test_what_is_next_is_not_held_up_by_its_group():
+    """The job that set the limit of the group runs, and no other says what it is."""
+
+    async def look(site: Site) -> None:
+        jobs = [JobRecord(id=f"line-{n}", type="t", queue="line", group="g", group_limit=2 * (n == 0)) for n in (0, 1)]
+        await site.driver.enqueue(jobs, NOW)
+        await site.driver.reserve(["line"], NOW, timedelta(minutes=1), 1)
+        page = (await site.get("/queues/line")).text
+        assert shown_ids(page) == ["line-0", "line-1"]
+        assert "group full" not in page
+
+    visit(look, played=False)
+
+
+def test_a_page_that_is_empty_and_not_the_last_does_not_say_that_nothing_runs(monkeypatch: pytest.MonkeyPatch):
+    async def empty(self: Any, now: datetime, wanted: Any) -> Page:
+        return Page((), "more")
+
+    async def look(site: Site) -> None:
+        await site.driver.enqueue([JobRecord(id="line-0", type="t", queue="line")], NOW)
+        await site.driver.reserve(["line"], NOW, timedelta(minutes=1), 1)
+        monkeypatch.setattr(MemoryDriver, "list_jobs", empty)
+        page = (await site.get("/queues/line")).text
+        assert "Not shown: too many jobs run in this store to find those of this queue." in page
+        assert "Nothing runs in this queue." not in page
+        assert "Nothing runs in this queue." in (await site.get("/queues/other")).text
 
     visit(look, played=False)
 

@@ -334,7 +334,7 @@ MUTANTS = (
     ),
     # Reading
     Mutant("priorities do not wait", "heads", "  oldest_by_priority(q, earliest)\n", "", ("heads",)),
-    Mutant("groups do not wait", "heads", "if left >= 0 and groups > 0 then", "if false then", ("heads",)),
+    Mutant("groups do not wait", "heads", "ipairs(th.groups(q))", "ipairs({})", ("heads",)),
     Mutant("what is due does not wait", "heads", "earliest(first and first.at)", "", ("heads",)),
     Mutant("an ended lease keeps its place", "heads", "if one.held then freed", "if false then freed", ("heads",)),
     Mutant("the other turn", "heads", "~= '1' and 1 or 0", "~= '1' and 0 or 1", ("heads",)),

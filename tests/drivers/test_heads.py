@@ -1,6 +1,7 @@
 """`heads` on stores that nobody arranged, compared with all that is there; and what a call costs."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -54,6 +55,33 @@ def test_what_became_due_while_nobody_worked(place, tmp_path):
             (head,) = await driver.heads(["q"], NOW + 10_000 * SECOND, 3)
             assert (head.oldest_at, head.oldest_known) == (NOW + 5001 * SECOND, True)
             assert head.next == (("03999", "03998", "03997") if head.next_known else ())
+
+    asyncio.run(story())
+
+
+@on_every_store
+@pytest.mark.parametrize("fields", [{}, {"group": "g"}, {"priority": 5}], ids=["plain", "group", "priority"])
+def test_more_became_due_than_a_reserve_lines_up(place, fields, tmp_path):
+    """A reserve may line up only some of it; then others may come first that are due later."""
+
+    async def story():
+        async with opened(open_driver(PLACES[place].empty(tmp_path))) as driver:
+            late = NOW + HOUR
+            due = {f"{number:03d}": NOW + number * SECOND for number in range(1, 351)}
+            jobs = [job(id, "q", run_at=at, **(fields if id == "240" else {})) for id, at in due.items()]
+            await driver.enqueue(jobs, NOW)
+            (head,) = await driver.heads(["q"], late, 2)
+            held = [await driver.reserve(["q"], late, HOUR, 1) for _ in range(2)]
+            assert head.next == (tuple(each.job.id for (each,) in held) if head.next_known else ())
+            assert head.next_known or fields
+            await driver.enqueue([job(f"late{number}", "q") for number in range(60)], late)
+            due |= {f"late{number}": late for number in range(60)}
+            while due:
+                for each in itertools.chain.from_iterable(held):
+                    del due[each.job.id]
+                (head,) = await driver.heads(["q"], late)
+                assert (head.oldest_at, head.oldest_known) == (min(due.values(), default=None), True)
+                held = [await driver.reserve(["q"], late, HOUR, 50)]
 
     asyncio.run(story())
 

@@ -12,6 +12,7 @@ import redis
 from taskharbor.conformance.environment import opened
 from taskharbor.drivers import JobRecord, open_driver
 from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers.redis.heads import MAX_LOOKS
 from tests.drivers.head_stores import HOUR, NOW, PLACES, SECOND
 from tests.drivers.test_postgres_cost import made, pages_of
 
@@ -124,6 +125,27 @@ def test_redis_reads_no_payload_and_writes_nothing(tmp_path):
     assert "hmget" in used
     assert {name for name in used if "write" in known[name] and name not in ("evalsha", "eval")} == set()
     assert [command for command in seen if "payload" in command or "hgetall" in command.lower()] == []
+
+
+@pytest.mark.lane("redis")
+def test_no_script_of_redis_looks_at_many(tmp_path):
+    """Nothing else runs meanwhile, so that many queues are many scripts."""
+    dsn = PLACES["redis"].empty(tmp_path)
+
+    async def story():
+        async with opened(RedisDriver(dsn)) as driver:
+            queues = [f"q{number}" for number in range(20)]
+            for queue in queues:
+                jobs = [JobRecord(id=f"{queue}-{n}", type="t", queue=queue, priority=n + 1) for n in range(300)]
+                await driver.enqueue(jobs, NOW)
+            await driver.heads(queues, LATER, 20)  # the script is known from now on
+            with redis.Redis.from_url(dsn) as client:
+                client.config_resetstat()
+                assert all(head.oldest_known and head.next_known for head in await driver.heads(queues, LATER, 20))
+                calls = {name: figures["calls"] for name, figures in client.info("commandstats").items()}
+            assert sum(calls.values()) / calls["cmdstat_evalsha"] < 5 * MAX_LOOKS
+
+    asyncio.run(story())
 
 
 def _echo(dsn: str) -> None:

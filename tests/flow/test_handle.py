@@ -1,11 +1,14 @@
 """Handles and flows that are found again; the Mermaid text."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from taskharbor import Harbor, JobCancelled, JobDead, JobNotFound
-from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, JobRecord, State
+from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, JobRecord, Page, State
+from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.listing import ListVerb
 from taskharbor.flow import chain, chord, group, mermaid
 from taskharbor.testing import ManualClock, drain
 from tests.flow.stores import call_store
@@ -41,6 +44,23 @@ def test_durations_count_from_the_moment_nothing_holds_a_job_up(harbor: Harbor, 
     handle = chain(slow.s(2), slow.s(), tasks.number.s(1), tasks.nothing.s().options(delay=100)).enqueue()
     drain(harbor)
     assert list(harbor.flow(handle.id).durations.values()) == [timedelta(seconds=2)] * 2 + [timedelta(), None]
+
+
+def test_the_step_that_died_is_found_in_a_large_flow(
+    harbor: Harbor, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page looks at some thousand records: it may be empty, and not the last."""
+    whole = ListVerb.list
+
+    async def first_empty(self: Any, *, cursor: str | None = None, **wanted: Any) -> Page:
+        return Page((), encode_cursor("0")) if cursor is None else await whole(self, cursor=cursor, **wanted)
+
+    monkeypatch.setattr(ListVerb, "list", first_empty)
+    tasks.broken.add(1)
+    handle = chain(tasks.number.s(1), tasks.add.s(), tasks.add.s()).enqueue()
+    drain(harbor)
+    with pytest.raises(JobDead, match="1 is broken"):
+        handle.result(1)
 
 
 def test_cancelling(harbor: Harbor, tasks: Tasks) -> None:

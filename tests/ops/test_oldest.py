@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from taskharbor import Harbor
 from taskharbor.conformance.environment import opened
-from taskharbor.drivers import JobRecord, open_driver
+from taskharbor.drivers import Ack, JobRecord, open_driver
 from taskharbor.observe.prometheus import QueueCollector
 from taskharbor.ops.explain import read_situation, reasons
 from taskharbor.ops.queue_rows import read_queue_rows
@@ -55,12 +55,31 @@ def test_the_limit_of_a_group_is_not_guessed_beside_a_backlog():
             await driver.enqueue([JobRecord(id=f"a{number:05d}", type="t") for number in range(10_100)], NOW)
             grouped = [
                 JobRecord(id=f"g{number}", type="t", queue="q", group="g", group_limit=2 * (number == 0))
-                for number in (0, 1)
+                for number in (0, 1, 2)
             ]
             await driver.enqueue(grouped, NOW)
             await driver.reserve(["q"], NOW, FEW, 1)
             found = reasons(await read_situation(driver, "g1", NOW))
+            assert [reason.code for reason in found] == ["no_worker"]  # it is next
+            found = reasons(await read_situation(driver, "g2", NOW))
             assert [reason.code for reason in found] == ["group_busy", "no_worker"]
             assert found[0].text == "its group 'g' may be full: 1 running (g0); its limit was not found"
+
+    asyncio.run(story())
+
+
+def test_the_limit_of_a_group_is_known_also_without_the_job_that_set_it():
+    """It stays with the name of the group when that job is forgotten."""
+
+    async def story():
+        async with opened(open_driver("memory://")) as driver:
+            await driver.enqueue([JobRecord(id="first", type="t", queue="q", group="g", group_limit=3)], NOW)
+            (held,) = await driver.reserve(["q"], NOW, FEW, 1)
+            await driver.settle([Ack(held.lease)], NOW)
+            await driver.delete(["first"])
+            await driver.enqueue([JobRecord(id=f"g{n}", type="t", queue="q", group="g") for n in range(2)], NOW)
+            await driver.reserve(["q"], NOW, FEW, 1)
+            found = reasons(await read_situation(driver, "g1", NOW))
+            assert [reason.code for reason in found] == ["no_worker"]
 
     asyncio.run(story())

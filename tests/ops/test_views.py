@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers import JobInfo, JobRecord, State
+from taskharbor.drivers import Fail, JobInfo, JobRecord, State
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import Figures, WorkerInfo
+from taskharbor.ops import queue_rows
 from taskharbor.ops.access import Access, AccessDenied
 from taskharbor.ops.attention import MAX_UNSERVED, read_attention
 from taskharbor.ops.counting import CAP_JOBS, MAX_COUNTED_JOBS, cap_for
@@ -160,6 +161,55 @@ def test_beside_many_queues_each_is_counted_less_far_and_the_busiest_are_shown()
         page = await read_queue_rows(driver, NOW, after="q000", limit=2)
         assert ([row.name for row in page.rows], page.cursor) == (["q001", "q002"], "q002")
         assert (await read_queue_rows(driver, NOW, after="q299", limit=2)).cursor is None
+
+    on_memory(read)
+
+
+def test_the_oldest_wait_is_that_of_all_queues_also_without_a_row(monkeypatch: pytest.MonkeyPatch):
+    async def read(driver: Any) -> None:
+        await driver.enqueue([JobRecord(id="old", type="t", queue="small")], NOW - 60 * MINUTE)
+        await driver.enqueue([JobRecord(id=f"{n}", type="t", queue=f"q{n % 4}") for n in range(8)], NOW)
+        found = await read_busiest_rows(driver, NOW, 3)
+        assert "small" not in [row.name for row in found.rows]
+        assert (found.lag, found.lag_known) == (60 * MINUTE, True)
+        monkeypatch.setattr(queue_rows, "MAX_OTHERS", 1)
+        found = await read_busiest_rows(driver, NOW, 3)
+        assert (found.lag, found.lag_known) == (0 * MINUTE, False)
+
+    on_memory(read)
+
+
+def test_a_page_that_is_empty_and_not_the_last_does_not_say_that_nothing_died():
+    """One looks at 10,000 of the dead, the highest ids first, and the one that died lately has the lowest."""
+
+    async def read(driver: Any) -> None:
+        dead = [JobRecord(id=f"{n:05}", type="t", queue="q") for n in range(10_010)]
+        await driver.enqueue(dead, NOW - 300 * MINUTE)
+        held = await driver.reserve(["q"], NOW - 300 * MINUTE, 600 * MINUTE, len(dead))
+        old = NOW - 200 * MINUTE
+        await driver.settle([Fail(each.lease, "no", 1, old) for each in held if each.job.id != "00000"], old)
+        await driver.settle([Fail(each.lease, "no", 1, NOW) for each in held if each.job.id == "00000"], NOW)
+        (point,) = await read_attention(driver, NOW, await read_queue_rows(driver, NOW), None)
+        assert point.text == "10,000+ dead jobs: too many to tell whether any of them died in the last hour"
+        assert point.level == "warning"
+
+    on_memory(read)
+
+
+def test_what_needs_an_operator_is_read_without_payloads(monkeypatch: pytest.MonkeyPatch):
+    asked, list_jobs = [], MemoryDriver.list_jobs
+
+    async def watched(self: Any, now: datetime, wanted: Any) -> Any:
+        asked.append(wanted.payloads)
+        return await list_jobs(self, now, wanted)
+
+    async def read(driver: Any) -> None:
+        await driver.enqueue([JobRecord(id="new", type="t", queue="q", payload=b"{}")], NOW)
+        found = await read_queue_rows(driver, NOW)
+        monkeypatch.setattr(MemoryDriver, "list_jobs", watched)
+        points = await read_attention(driver, NOW, found, frozenset({"other"}))
+        assert "unknown_type" in [point.code for point in points]
+        assert set(asked) == {False}
 
     on_memory(read)
 

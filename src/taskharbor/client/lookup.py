@@ -154,9 +154,14 @@ class JobLookup:
     async def _failed_in(self, driver: ClientDriver, flow_id: str) -> JobInfo | None:
         """A dead or a cancelled job of a flow."""
         for state in (State.DLQ, State.CANCELLED):
-            page = await driver.list(flow_id=flow_id, state=state, limit=1, now=self._clock.now())
-            if page.items:
-                return page.items[0]
+            cursor: str | None = None
+            while True:
+                page = await driver.list(flow_id=flow_id, state=state, cursor=cursor, limit=1, now=self._clock.now())
+                if page.items:
+                    return page.items[0]
+                cursor = page.cursor
+                if cursor is None:
+                    break
         return None
 
     def _decode(self, id: str, result: bytes, returns: Any) -> Any:

@@ -72,11 +72,11 @@ async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[Attenti
     )
     recent: Sequence[JobInfo] = page.items
     if not recent:
-        return [
-            AttentionPoint(
-                "dead", "note", f"{_number(found, 'dlq')} dead jobs, none of them in the last hour", page="dead"
-            )
-        ]
+        number = f"{_number(found, 'dlq')} dead jobs"
+        if page.cursor is None:
+            return [AttentionPoint("dead", "note", f"{number}, none of them in the last hour", page="dead")]
+        text = f"{number}: too many to tell whether any of them died in the last hour"
+        return [AttentionPoint("dead", "warning", text, page="dead")]
     points = []
     rows = summarise(recent, "fingerprint").rows
     for row in rows[:MAX_KINDS]:

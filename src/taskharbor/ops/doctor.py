@@ -15,6 +15,7 @@ from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import State
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.ops.explain import MAX_NAMED, PAGE_JOBS, SINCE_EVER
+from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.overview import Overview, read_overview
 from taskharbor.ops.text import one_line, safe_text
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
@@ -86,7 +87,7 @@ async def strangers(driver: Driver, tasks: frozenset[str] | None, app: str, now:
         return []
     types: set[str] = set()
     for state in (State.READY, State.SCHEDULED):
-        page = await driver.list(state=state, limit=PAGE_JOBS, now=now)
+        page = await driver.list(state=state, limit=PAGE_JOBS, now=now, **without_payloads(driver))
         types.update(info.job.type for info in page.items)
     unknown = sorted(types - tasks - {JOIN_TYPE})
     if not unknown:

@@ -11,9 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.heads import MAX_NEXT
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State, WorkerInfo
 from taskharbor.model.progress import read_note
+from taskharbor.model.queue_heads import read_heads
 from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.ops.builtin_types import BUILTIN_TYPES
 from taskharbor.ops.counting import read_counts
@@ -58,6 +60,7 @@ class Situation:
     gone: tuple[str, ...] = ()  # dependencies without a record
     group_running: tuple[JobInfo, ...] = ()
     group_limit: int | None = 1  # None: not known
+    is_next: bool = False  # it is among the next that workers get: its group has room, whatever its limit is
 
 
 async def read_situation(
@@ -76,6 +79,7 @@ async def read_situation(
             gone.append(dependency)
     running: tuple[JobInfo, ...] = ()
     limit: int | None = 1
+    is_next = False
     if job.group is not None:
         group: dict[str, Any] = {"queue": job.queue, "group": job.group, **without_payloads(driver)}
         page = await driver.list(limit=PAGE_JOBS, now=now, **group)
@@ -85,6 +89,8 @@ async def read_situation(
         limit = set_by or (1 if page.cursor is None else None)
         inflight = await driver.list(state=State.INFLIGHT, limit=PAGE_JOBS, now=now, **group)
         running = inflight.items
+        head = (await read_heads(driver, [job.queue], now, MAX_NEXT))[job.queue]
+        is_next = job.id in head.next
     counts, alive = await read_counts(driver, now, MAX_COUNTED), await driver.workers(now)
     known = [] if any(job.queue in worker.queues for worker in alive) else await driver.workers(SINCE_EVER)
     before = [worker for worker in known if job.queue in worker.queues]
@@ -105,6 +111,7 @@ async def read_situation(
         gone=tuple(gone),
         group_running=running,
         group_limit=limit,
+        is_next=is_next,
     )
 
 
@@ -237,7 +244,8 @@ def _held_up(seen: Situation) -> list[Reason]:
     queue = one_line(job.queue)
     if seen.paused:
         found.append(Reason("paused", f"its queue {queue!r} is paused", f"taskharbor queue resume {queue}"))
-    if seen.info.state is State.READY and len(seen.group_running) >= (seen.group_limit or 1):
+    is_full = not seen.is_next and len(seen.group_running) >= (seen.group_limit or 1)
+    if seen.info.state is State.READY and is_full:
         group = one_line(job.group or "")
         ids = ", ".join(each.job.id for each in seen.group_running[:MAX_NAMED])
         number = len(seen.group_running)

@@ -1,6 +1,6 @@
 """Queues as an operator reads them: counts, how long the oldest ready job waits, who serves it, how fast it goes.
 
-Five calls for all queues, and one more for each that gets a row. So the cost grows with the rows of a page, and neither
+Six calls for all queues, and one more for each that gets a row. So the cost grows with the rows of a page, and neither
 with the number of queues nor with that of jobs; beside many queues, each is counted less far.
 """
 
@@ -19,6 +19,7 @@ from taskharbor.ops import json_output
 from taskharbor.ops.counting import cap_for, read_counts
 
 PAGE_QUEUES = 100
+MAX_OTHERS = 500  # queues without a row of which it is read since when they wait
 RATE_SPAN = timedelta(minutes=5)
 _BUSY = (State.READY, State.INFLIGHT, State.DLQ)
 
@@ -83,16 +84,18 @@ class QueueRows:
     totals: Mapping[str, int] = field(default_factory=dict)
     capped_states: frozenset[str] = frozenset()
     unserved: Mapping[str, int] = field(default_factory=dict)
+    others: tuple[QueueHead, ...] = ()  # queues with ready jobs and without a row
 
     @property
     def lag(self) -> timedelta | None:
         """The longest of all that are known."""
-        return max((row.lag for row in self.rows if row.lag is not None), default=None)
+        waits = [*(row.lag for row in self.rows), *(head.waited(self.at) for head in self.others)]
+        return max((wait for wait in waits if wait is not None), default=None)
 
     @property
     def lag_known(self) -> bool:
         """Whether it is known of every queue."""
-        return all(row.lag_known for row in self.rows)
+        return all(row.lag_known for row in self.rows) and all(head.oldest_known for head in self.others)
 
     def capped(self, state: str) -> bool:
         """Whether the total of a state is a lower bound."""
@@ -127,9 +130,14 @@ async def read_queue_rows(
 
 
 async def read_busiest_rows(driver: Driver, now: datetime, limit: int) -> QueueRows:
-    """The queues with the most jobs that wait, run or died, by name; all of them if there are at most `limit`."""
+    """The queues with the most jobs that wait, run or died, by name; all of them if there are at most `limit`. Of the
+    others only since when they wait: the oldest job may be in any queue."""
     seen = await _all_queues(driver, now)
-    return await _rows(driver, now, seen, sorted(_busiest(seen.names, seen.counts)[:limit]), None)
+    names = _busiest(seen.names, seen.counts)
+    rows = await _rows(driver, now, seen, sorted(names[:limit]), None)
+    waiting = [name for name in names[limit:] if seen.counts.get(name, {}).get(State.READY)]
+    heads = await read_heads(driver, waiting[:MAX_OTHERS], now) if waiting else {}
+    return replace(rows, others=tuple(heads.get(name) or QueueHead(name, oldest_known=False) for name in waiting))
 
 
 def _busiest(names: Sequence[str], counts: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -42,15 +42,24 @@ class WaitWord:
 
 
 async def read_waits(
-    driver: Driver, now: datetime, jobs: Sequence[JobInfo], declared: frozenset[str] | None = None
+    driver: Driver,
+    now: datetime,
+    jobs: Sequence[JobInfo],
+    declared: frozenset[str] | None = None,
+    *,
+    are_next: bool = False,
 ) -> WaitFacts:
-    """Read what `word_for` needs for these jobs: at most 34 calls, and none if no job waits."""
+    """Read what `word_for` needs for these jobs: at most 34 calls, and none if no job waits.
+
+    `are_next`: `heads` returned them, so that their groups have room.
+    """
     waiting = [info for info in jobs if info.state in (State.READY, State.SCHEDULED, State.BLOCKED)]
     if not waiting:
         return WaitFacts(now, declared=declared)
     queues = list(dict.fromkeys(info.job.queue for info in waiting))[:MAX_QUEUES]
     paused = frozenset([queue for queue in queues if await driver.is_paused(queue)])
-    return WaitFacts(now, paused, tuple(await driver.workers(now)), await _full_groups(driver, now, waiting), declared)
+    full = await _full_groups(driver, now, [] if are_next else waiting)
+    return WaitFacts(now, paused, tuple(await driver.workers(now)), full, declared)
 
 
 async def _full_groups(driver: Driver, now: datetime, jobs: Iterable[JobInfo]) -> frozenset[tuple[str, str]]:

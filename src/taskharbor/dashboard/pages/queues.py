@@ -43,7 +43,7 @@ async def queue(sight: Sight, asked: Asked) -> Shown:
     head = (await read_heads(driver, [name], now, NEXT_JOBS))[name]
     coming = await _jobs(driver, head.next, now)
     running = await driver.list(queue=name, state=State.INFLIGHT, limit=NEXT_JOBS, now=now, **without_payloads(driver))
-    waits = await read_waits(driver, now, coming, sight.declared)
+    waits = await read_waits(driver, now, coming, sight.declared, are_next=True)
     serving = [worker for worker in found.workers if name in worker.queues]
     data = {**found.rows[0].as_json(), "serving": [json_output.worker(worker) for worker in serving]}
     view = {
