@@ -16,8 +16,7 @@ from taskharbor.drivers.redis.script_args import HeadsArgs
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import QueueHead
 
-MAX_LOOKS = 2000  # in one queue: no other call gets a turn meanwhile
-MAX_QUEUES = 20  # in one script
+MAX_LOOKS = 1000  # in one script, as no other call gets a turn meanwhile; the same again for what is next
 
 
 async def heads(store: RedisStore, queues: Sequence[str], now: int, n: int) -> dict[str, QueueHead]:
@@ -26,7 +25,7 @@ async def heads(store: RedisStore, queues: Sequence[str], now: int, n: int) -> d
     parts = [
         (home, some)
         for home, positions in store.router.by_home(queues)
-        for some in sliced([queues[position] for position in positions], MAX_QUEUES)
+        for some in sliced([queues[position] for position in positions], MAX_LOOKS // looks)
     ]
     calls = [store.run(HeadsArgs(now=now, home=home, queues=some, wanted=n, looks=looks)) for home, some in parts]
     replies = zip(parts, await store.endpoint.gather(calls), strict=True)

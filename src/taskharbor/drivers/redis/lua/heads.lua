@@ -7,8 +7,9 @@ local now, cluster, home, queues, wanted, looks = unpack(cmsgpack.unpack(ARGV[1]
 th.begin(now, cluster, home)
 local left = 0       -- how many entries may still be looked at; below 0: it would have been more
 
--- What a reserve needs to know of an entry in a list: since when it is ready; or nil, and whether it is under a lease that a faster
--- clock saw expire. A job that was last touched by a foreign client, or never waited before, is ready since it was written.
+-- What a reserve needs to know of an entry in a list: since when it is ready, and when it came into the list; or nil, and whether it is
+-- under a lease that a faster clock saw expire. A job that was last touched by a foreign client, or never waited before, is ready since
+-- it was written.
 local function ready_since(q, id)
   left = left - 1
   local v = try('HMGET', job_key(q, id), 'state', 'th_at', 'updated_ms', 'due_ms', 'th_xu', 'attempt', 'th_att')
@@ -16,19 +17,19 @@ local function ready_since(q, id)
   local over, due = finite(v[5]), finite(v[4])
   if over and over > now then return nil, true end
   if due and due > now and not over then return nil end
-  return whole(v[6]) == whole(v[7]) and finite(v[2]) or finite(v[3]) or 0
+  local came = finite(v[3]) or 0
+  return whole(v[6]) == whole(v[7]) and finite(v[2]) or came, came
 end
 
--- The first `count` ready entries of a list: ids, since when the first one waits, and how many leases that hold stood before them.
+-- The first `count` ready entries of a list, and how many leases that hold stood before them.
 local function first_of(q, list, count)
-  local ids, since, held, from = {}, nil, 0, 0
+  local ids, held, from = {}, 0, 0
   while #ids < count and left >= 0 do
     local some = try('LRANGE', list, from, from + count - 1) or {}
     for _, id in ipairs(some) do
       local at, is_held = ready_since(q, id)
       if at then
         ids[#ids + 1] = id
-        since = since or at
       elseif is_held then
         held = held + 1
       end
@@ -37,10 +38,26 @@ local function first_of(q, list, count)
     if #some < count then break end
     from = from + count
   end
-  return ids, since, held
+  return ids, held
 end
 
--- Entries of `delayed` or `active` up to now that are what they seem; `count`: how many. Each {id, at, gid, pri, seq, held}.
+-- Since when the oldest entry of a list is ready. It is the first, unless that came when more was due than one call moves: then older
+-- ones may stand behind it.
+local function oldest_in(q, list, sliced)
+  local oldest, from = nil, 0
+  while left >= 0 do
+    local id = try('LINDEX', list, from)
+    if not id then break end
+    local at, came = ready_since(q, id)
+    if at and (not oldest or at < oldest) then oldest = at end
+    if at and came > sliced then break end
+    from = from + 1
+  end
+  return oldest
+end
+
+-- Entries of `delayed` or `active` up to now that are what they seem; `count`: how many. Each {id, at, gid, pri, seq, held, slice: how
+-- many reserves come before the one that moves it}.
 local function due_of(q, name, count)
   local state, found, from = name == 'active' and 'active' or 'delayed', {}, 0
   while #found < count and left >= 0 do
@@ -51,7 +68,8 @@ local function due_of(q, name, count)
       local v = try('HMGET', job_key(q, some[index]), 'state', 'gid', 'th_pri', 'th_seq', 'th_sto')
       if v and v[1] == state then
         found[#found + 1] = {id = some[index], at = finite(some[index + 1]) or 0, gid = v[2] and v[2] ~= '' and v[2] or nil,
-                             pri = finite(v[3]) or 0, seq = finite(v[4] or v[5]) or 0, held = state == 'active'}
+                             pri = finite(v[3]) or 0, seq = finite(v[4] or v[5]) or 0, held = state == 'active',
+                             slice = floor((2 * from + index) / SLICE)}
       end
     end
     if #some < 2 * count then break end
@@ -77,22 +95,18 @@ local function oldest_of(q)
   local function earliest(at)
     if at and (not found or at < found) then found = at end
   end
-  local _, since = first_of(q, key(q, 'wait'), 1)
-  earliest(since)
+  local sliced = finite(try('GET', key(q, 'th:sliced'))) or -1
+  earliest(oldest_in(q, key(q, 'wait'), sliced))
   oldest_by_priority(q, earliest)
   for _, name in ipairs({'delayed', 'active'}) do
     local first = due_of(q, name, 1)[1]
     earliest(first and first.at)
   end
-  local groups = try('ZCARD', key(q, 'groups:ready')) or 0
-  if call('EXISTS', key(q, 'has_groups')) == 1 then groups = groups + (try('ZCARD', key(q, 'active')) or 0) end
-  left = left - groups
-  if left >= 0 and groups > 0 then
-    for _, gid in ipairs(th.groups(q)) do
-      local _, at = first_of(q, group_key(q, gid, 'wait'), 1)
-      earliest(at)
-      if left < 0 then break end
-    end
+  if call('EXISTS', key(q, 'has_groups')) == 1 then left = left - (try('ZCARD', key(q, 'active')) or 0) end
+  if left < (try('ZCARD', key(q, 'groups:ready')) or 0) then return false, 0 end
+  for _, gid in ipairs(th.groups(q)) do
+    earliest(oldest_in(q, group_key(q, gid, 'wait'), sliced))
+    if left < 0 then break end
   end
   if left < 0 then return false, 0 end
   return found and n(found), 1
@@ -158,7 +172,7 @@ local function groups_of(q, coming)
     if #found >= wanted or left < 0 then break end
     local room = min(wanted, th.limit_of(q, gid) - th.inflight(q, gid) + (freed[gid] or 0))
     if room > 0 then
-      local ids, _, held = first_of(q, group_key(q, gid, 'wait'), room)
+      local ids, held = first_of(q, group_key(q, gid, 'wait'), room)
       for _, id in ipairs(joining[gid] or {}) do ids[#ids + 1] = id end
       room = min(room - held, #ids)
       if room > 0 then found[#found + 1] = {unpack(ids, 1, room)} end
@@ -167,10 +181,23 @@ local function groups_of(q, coming)
   return found
 end
 
+-- Whether jobs that a later reserve moves may overtake others: then no order of now is that of the reserves.
+local function may_overtake(q, coming)
+  local is_mixed, last = call('EXISTS', key(q, 'th:prio')) == 1, 0
+  for _, one in ipairs(coming) do
+    is_mixed, last = is_mixed or one.gid or one.pri ~= 0, max(last, one.slice)
+  end
+  return is_mixed and last > 0
+end
+
 local function next_of(q)
   local coming = due_of(q, 'delayed', looks)
   for _, one in ipairs(due_of(q, 'active', looks)) do coming[#coming + 1] = one end
-  table.sort(coming, earlier)
+  if may_overtake(q, coming) then return false end
+  table.sort(coming, function(a, b)
+    if a.slice ~= b.slice then return a.slice < b.slice end
+    return earlier(a, b)
+  end)
   local ungrouped = ungrouped_of(q, coming)
   local groups = groups_of(q, coming)
   if left < 0 then return false end

@@ -116,7 +116,9 @@ function th.move_due(q)
   end
   for _, id in ipairs(ghosts) do th.free_place(q, id) end
   if next(doubtful) then th.recount_groups(q, doubtful) end
-  return #ids == count or #held == count
+  local has_more = #ids == count or #held == count
+  if has_more then call('SET', key(q, 'th:sliced'), n(th.now)) end
+  return has_more
 end
 
 -- Correct the places taken in these groups (a set): those of recorded active jobs, and of active jobs of foreign clients, by their
