@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers import BackendUnavailable, Driver, JobInfo
+from taskharbor.drivers import WORKER_SILENCE, BackendUnavailable, Driver, JobInfo
 from taskharbor.events import JobDeadLettered, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused, StoreLost
 from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of, write_trail
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
@@ -261,7 +261,7 @@ async def told(bench: Bench, number: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def start_after(bench: Bench, *, crashed: int, cut_off: int, max_lost: int = 3, alive: bool = True) -> Worker:
+async def start_after(bench: Bench, *, crashed: int, cut_off: int, max_lost: int = 3, told: bool = True) -> Worker:
     """A worker that finds a job with that many losses: first those that were cut off, then the crashes."""
     await bench.enqueue(job("j"))
     for _ in range(cut_off + crashed):
@@ -275,7 +275,7 @@ async def start_after(bench: Bench, *, crashed: int, cut_off: int, max_lost: int
         seen_at=bench.clock.now(),
         cut_off=tuple(("j", number + 1) for number in range(cut_off)),
     )
-    if alive:
+    if told:
         await bench.driver.beat(info, bench.clock.now())
     worker = bench.worker(max_lost=max_lost)
     worker.register("t", lambda: None)
@@ -302,9 +302,18 @@ async def test_a_job_is_dead_of_its_crashes_alone(bench: Bench) -> None:
 
 
 @bench_test
-async def test_what_a_worker_says_counts_only_while_it_lives(bench: Bench) -> None:
-    info = await verdict(bench, await start_after(bench, cut_off=3, crashed=0, alive=False))
+async def test_what_no_worker_has_said_is_a_crash(bench: Bench) -> None:
+    info = await verdict(bench, await start_after(bench, cut_off=3, crashed=0, told=False))
     assert (info.state, info.job.reason) == ("dlq", "crashed 3 times")
+
+
+@bench_test
+async def test_what_a_worker_has_said_counts_when_it_has_stopped(bench: Bench) -> None:
+    """As after a deploy, after --max-jobs, and after each suspect, whose process runs nothing else."""
+    worker = await start_after(bench, cut_off=3, crashed=0)
+    [told] = await bench.driver.workers(bench.clock.now())
+    await bench.driver.beat(told, bench.clock.now() - WORKER_SILENCE)
+    assert (await verdict(bench, worker)).state == "done"
 
 
 @bench_test

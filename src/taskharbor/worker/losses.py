@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
@@ -72,7 +72,8 @@ class LossDriver:
     async def weigh(self, batch: list[Reserved]) -> list[Reserved]:
         """The same reservations, with `lost` as the number of crashes."""
         try:
-            workers = await self._driver.workers(self._clock.now())
+            # All on record: what a worker said stays true when it stops, or is cut off once more.
+            workers = await self._driver.workers(self._clock.now() - WORKER_FORGOTTEN_AFTER)
         except Exception as error:  # a job is not buried without knowing: it runs once more, alone
             self._outage.failed("workers", error)
             ceiling, last = most_losses(self._max_lost), self._max_lost - 1
