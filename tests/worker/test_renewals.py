@@ -334,6 +334,19 @@ async def test_a_job_is_not_buried_while_the_heartbeats_cannot_be_read(bench: Be
     assert info.state == "done"
 
 
+def test_a_store_that_does_not_return_the_heartbeats_costs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was reserved is not renewed before it is held."""
+    monkeypatch.setattr("taskharbor.worker.losses.within_lease", lambda lease_for: 0.01)
+
+    @bench_test
+    async def scenario(bench: Bench) -> None:
+        worker = await start_after(bench, cut_off=0, crashed=1)
+        monkeypatch.setattr(type(bench.driver), "workers", lambda *_: asyncio.Event().wait())
+        assert (await verdict(bench, worker)).state == "done"
+
+    scenario()
+
+
 # Policy ------------------------------------------------------------------------------------------------------
 
 
