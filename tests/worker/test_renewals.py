@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
 from taskharbor.policy.trail import CUT_OFF
 from taskharbor.testing import Faults, ManualClock, drain
 from taskharbor.worker import Worker
+from taskharbor.worker.heart import LoopWatch, _Renewals
 from tests.worker.workbench import Bench, bench_test, job, waits_for
 
 LEASE = timedelta(seconds=30)
@@ -198,6 +200,19 @@ async def test_renewals_go_over_the_workers_connection_if_the_hearts_is_gone(ben
         done.set()
         await bench.heard(JobSucceeded)
     assert not bench.of(StoreLost)
+
+
+@bench_test
+async def test_a_renewal_does_not_wait_for_a_blocked_loop(bench: Bench) -> None:
+    """That loop would hold up the next tries over the heart's own connection, until the lease has ended."""
+    store, seen = Scarce(bench.driver, connections=1), SimpleNamespace(blocked_for=3.0)
+    store.failing = [store]
+    renewals = _Renewals(cast(Driver, store), bench.driver, 10, cast(LoopWatch, seen))
+    renewals.opened = True
+    with pytest.raises(BackendUnavailable, match="its connection is gone"):
+        await renewals.extend([], bench.clock.now(), LEASE)
+    seen.blocked_for = 0.0
+    assert await renewals.extend([], bench.clock.now(), LEASE) == []
 
 
 # Losses ------------------------------------------------------------------------------------------------------

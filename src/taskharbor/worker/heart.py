@@ -200,7 +200,7 @@ class ThreadHeart:
     def __init__(self, heart: Heart, driver: Driver, clock: Clock, watch: LoopWatch) -> None:
         self._heart = heart
         self._driver = driver.sibling()
-        self._renewals = _Renewals(self._driver, driver, heart.every)
+        self._renewals = _Renewals(self._driver, driver, heart.every, watch)
         self._clock = clock
         self._watch = watch
         self._ended: asyncio.Future[None] | None = None  # of the worker's loop
@@ -286,9 +286,10 @@ class _Renewals:
     the second choice, and no job is taken before the heart's own driver is open.
     """
 
-    def __init__(self, driver: Driver, workers: Driver, every: float) -> None:
+    def __init__(self, driver: Driver, workers: Driver, every: float, watch: LoopWatch) -> None:
         self._driver = driver
         self._workers = workers
+        self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._every = every
         self.opened = False
@@ -301,6 +302,8 @@ class _Renewals:
                 failure: Exception = error
         else:
             failure = BackendUnavailable("the heart has no connection to the store")
+        if self._watch.blocked_for:
+            raise failure  # not after a wait in vain: the heart's own connection may be back at the next try
         calling = self._on_workers_loop(arguments)
         try:
             answer = asyncio.run_coroutine_threadsafe(calling, self._loop)
