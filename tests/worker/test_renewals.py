@@ -159,6 +159,25 @@ async def test_nothing_new_is_taken_while_renewals_fail(bench: Bench) -> None:
 
 
 @bench_test
+async def test_a_renewal_on_which_the_driver_itself_fails_stops_no_other_job(bench: Bench) -> None:
+    """The store was reached: over a record that another program has damaged, no worker waits for ever."""
+    faults, done = Faults(), asyncio.Event()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker(lease=30, heartbeat=10, concurrency=2)
+    worker.register("t", waits_for(done))
+    worker.register("quick", lambda: None)
+    await bench.enqueue(job("a"))
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        faults.fail("extend", times=1000, error=TypeError("a damaged record"))
+        bench.clock.advance(10)
+        await bench.heard(StoreLost)
+        await bench.enqueue(job("b", "quick"))
+        await bench.heard(JobSucceeded)
+        done.set()
+
+
+@bench_test
 async def test_a_worker_that_holds_nothing_takes_jobs_again_once_a_renewal_gets_through(bench: Bench) -> None:
     """It tries the lease that it lost: there is no other renewal that could get through."""
     faults, done = Faults(), asyncio.Event()

@@ -67,7 +67,7 @@ class Heart:
         self.notes = notes  # None: the store keeps no progress
         self._backoff = Backoff()
         self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
-        self._missed: Lease | None = None  # of the last renewal that did not reach the store
+        self._missed: Lease | None = None  # of the last renewal that failed
 
     async def run(self, driver: Driver) -> None:
         """Extend all leases again and again, and in between those whose jobs have reported progress."""
@@ -144,7 +144,7 @@ class Heart:
         except Exception as error:
             self.outage.failed("extend", error)
             self._missed = leases[-1]
-            self.gate.update(renewing=False)
+            self.gate.update(renewing=not isinstance(error, BackendUnavailable | OSError))
             self._wait_again(notes)
             return False
         self.outage.answered("extend")
