@@ -79,6 +79,7 @@ async def _executor(jobs: int) -> Sample:
         observers=Observers((LogObserver(),)),
         held=held,
         outcomes=outcomes,
+        on_refused=lambda delivery: None,
     )
     with Stopwatch() as watch:
         for batch in batches:

@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 
+from taskharbor.drivers import Ack, LeaseExpired
 from tests.drivers.sqlite_files import LEASE, NOW, damage, job, on
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -27,6 +28,22 @@ def test_a_damaged_moment_costs_no_other_job_its_lease(path, column, value):
         assert len((await driver.list(now=NOW)).items) == 3
         await driver.inspect("damaged", NOW)
         assert await driver.delete(["damaged"]) == [None]
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize("value", [2**62, -(2**62), "soon", 1.5, None])
+def test_a_damaged_end_of_a_lease_costs_no_other_job_its_lease(path, value):
+    async def scenario(driver):
+        await driver.enqueue([job("damaged"), job("b")], NOW)
+        leases = [item.lease for item in await driver.reserve(["default"], NOW, LEASE, 5)]
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("UPDATE taskharbor_jobs SET moment = ? WHERE id = 'damaged'", (value,))
+        connection.close()
+        refused, extended = await driver.extend(leases, NOW, LEASE)
+        assert (type(refused), extended) == (LeaseExpired, leases[1])
+        _, settled = await driver.settle([Ack(lease) for lease in leases], NOW)
+        assert settled is None
 
     on(path, scenario)
 

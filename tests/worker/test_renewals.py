@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers import BackendUnavailable, Driver, JobInfo
+from taskharbor.drivers import WORKER_SILENCE, BackendUnavailable, Driver, JobInfo
 from taskharbor.events import JobDeadLettered, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused, StoreLost
 from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of, write_trail
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
@@ -16,6 +17,7 @@ from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
 from taskharbor.policy.trail import CUT_OFF
 from taskharbor.testing import Faults, ManualClock, drain
 from taskharbor.worker import Worker
+from taskharbor.worker.heart import LoopWatch, _Renewals
 from tests.worker.workbench import Bench, bench_test, job, waits_for
 
 LEASE = timedelta(seconds=30)
@@ -157,6 +159,25 @@ async def test_nothing_new_is_taken_while_renewals_fail(bench: Bench) -> None:
 
 
 @bench_test
+async def test_a_renewal_on_which_the_driver_itself_fails_stops_no_other_job(bench: Bench) -> None:
+    """The store was reached: over a record that another program has damaged, no worker waits for ever."""
+    faults, done = Faults(), asyncio.Event()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker(lease=30, heartbeat=10, concurrency=2)
+    worker.register("t", waits_for(done))
+    worker.register("quick", lambda: None)
+    await bench.enqueue(job("a"))
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        faults.fail("extend", times=1000, error=TypeError("a damaged record"))
+        bench.clock.advance(10)
+        await bench.heard(StoreLost)
+        await bench.enqueue(job("b", "quick"))
+        await bench.heard(JobSucceeded)
+        done.set()
+
+
+@bench_test
 async def test_a_worker_that_holds_nothing_takes_jobs_again_once_a_renewal_gets_through(bench: Bench) -> None:
     """It tries the lease that it lost: there is no other renewal that could get through."""
     faults, done = Faults(), asyncio.Event()
@@ -198,6 +219,19 @@ async def test_renewals_go_over_the_workers_connection_if_the_hearts_is_gone(ben
         done.set()
         await bench.heard(JobSucceeded)
     assert not bench.of(StoreLost)
+
+
+@bench_test
+async def test_a_renewal_does_not_wait_for_a_blocked_loop(bench: Bench) -> None:
+    """That loop would hold up the next tries over the heart's own connection, until the lease has ended."""
+    store, seen = Scarce(bench.driver, connections=1), SimpleNamespace(blocked_for=3.0)
+    store.failing = [store]
+    renewals = _Renewals(cast(Driver, store), bench.driver, 10, cast(LoopWatch, seen))
+    renewals.opened = True
+    with pytest.raises(BackendUnavailable, match="its connection is gone"):
+        await renewals.extend([], bench.clock.now(), LEASE)
+    seen.blocked_for = 0.0
+    assert await renewals.extend([], bench.clock.now(), LEASE) == []
 
 
 # Losses ------------------------------------------------------------------------------------------------------
@@ -261,7 +295,7 @@ async def told(bench: Bench, number: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def start_after(bench: Bench, *, crashed: int, cut_off: int, max_lost: int = 3, alive: bool = True) -> Worker:
+async def start_after(bench: Bench, *, crashed: int, cut_off: int, max_lost: int = 3, told: bool = True) -> Worker:
     """A worker that finds a job with that many losses: first those that were cut off, then the crashes."""
     await bench.enqueue(job("j"))
     for _ in range(cut_off + crashed):
@@ -275,7 +309,7 @@ async def start_after(bench: Bench, *, crashed: int, cut_off: int, max_lost: int
         seen_at=bench.clock.now(),
         cut_off=tuple(("j", number + 1) for number in range(cut_off)),
     )
-    if alive:
+    if told:
         await bench.driver.beat(info, bench.clock.now())
     worker = bench.worker(max_lost=max_lost)
     worker.register("t", lambda: None)
@@ -302,9 +336,18 @@ async def test_a_job_is_dead_of_its_crashes_alone(bench: Bench) -> None:
 
 
 @bench_test
-async def test_what_a_worker_says_counts_only_while_it_lives(bench: Bench) -> None:
-    info = await verdict(bench, await start_after(bench, cut_off=3, crashed=0, alive=False))
+async def test_what_no_worker_has_said_is_a_crash(bench: Bench) -> None:
+    info = await verdict(bench, await start_after(bench, cut_off=3, crashed=0, told=False))
     assert (info.state, info.job.reason) == ("dlq", "crashed 3 times")
+
+
+@bench_test
+async def test_what_a_worker_has_said_counts_when_it_has_stopped(bench: Bench) -> None:
+    """As after a deploy, after --max-jobs, and after each suspect, whose process runs nothing else."""
+    worker = await start_after(bench, cut_off=3, crashed=0)
+    [told] = await bench.driver.workers(bench.clock.now())
+    await bench.driver.beat(told, bench.clock.now() - WORKER_SILENCE)
+    assert (await verdict(bench, worker)).state == "done"
 
 
 @bench_test
@@ -323,6 +366,19 @@ async def test_a_job_is_not_buried_while_the_heartbeats_cannot_be_read(bench: Be
     worker._source = faults.wrap(worker._source)
     info = await verdict(bench, worker)
     assert info.state == "done"
+
+
+def test_a_store_that_does_not_return_the_heartbeats_costs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was reserved is not renewed before it is held."""
+    monkeypatch.setattr("taskharbor.worker.losses.within_lease", lambda lease_for: 0.01)
+
+    @bench_test
+    async def scenario(bench: Bench) -> None:
+        worker = await start_after(bench, cut_off=0, crashed=1)
+        monkeypatch.setattr(type(bench.driver), "workers", lambda *_: asyncio.Event().wait())
+        assert (await verdict(bench, worker)).state == "done"
+
+    scenario()
 
 
 # Policy ------------------------------------------------------------------------------------------------------

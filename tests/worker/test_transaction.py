@@ -11,6 +11,8 @@ from taskharbor.drivers import Ack, BackendUnavailable, Lease, TaskHarborError
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import Event, JobDeadLettered, JobRetried, JobStarted, JobSucceeded, OutcomeRefused
 from taskharbor.policy.retry import Fixed
+from taskharbor.testing import Faults
+from tests.worker.test_renewals import lose_lease, told
 from tests.worker.workbench import Bench, bench_test, job
 
 
@@ -134,6 +136,26 @@ def test_writes_and_ack_are_committed_together_or_not_at_all(colour: str, ending
             assert info.job.result == b'"ok"'
 
     scenario()
+
+
+@bench_test
+async def test_a_commit_that_is_refused_because_no_renewal_got_through_is_no_crash(bench: Bench) -> None:
+    """Like any other lease that ended so, it is named in the heartbeats (tests/worker/test_renewals.py)."""
+    table, faults = on_sql(bench), Faults()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker(lease=30, heartbeat=10)
+
+    async def handler(ctx: JobContext) -> None:
+        async with ctx.transaction() as writes:
+            writes.append("row")
+        await lose_lease(bench, faults)
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    async with bench.running(worker):
+        await bench.heard(OutcomeRefused)
+        await told(bench, 1)
+    assert table == []
 
 
 @bench_test

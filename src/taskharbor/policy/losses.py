@@ -1,9 +1,9 @@
 """Losses: which of the executions that ended without an outcome count as crashes.
 
 A lease ends without an outcome if its worker died, and if the worker lived on but could not reach the store to renew
-it. Only the first says something about the job. A worker that lives names the executions that it lost in the second
-way in its heartbeats (`WorkerInfo.cut_off`): they were cut off, and are no crashes. A ceiling stays: a job whose leases
-end again and again is dead at last, whatever the reason.
+it. Only the first says something about the job. A worker names the executions that it lost in the second way in its
+heartbeats (`WorkerInfo.cut_off`): they were cut off, and are no crashes. A ceiling stays: a job whose leases end again
+and again is dead at last, whatever the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def most_losses(max_lost: int) -> int:
 
 
 def cut_off_deliveries(job_id: str, workers: Iterable[WorkerInfo]) -> set[int]:
-    """The deliveries of a job of which living workers say that they were cut off from the store."""
+    """The deliveries of a job of which workers say that they were cut off from the store."""
     return {delivery for worker in workers for id, delivery in worker.cut_off if id == job_id}
 
 

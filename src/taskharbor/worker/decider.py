@@ -36,7 +36,8 @@ from taskharbor.worker.transaction import HandlerTransaction
 
 
 class Decider:
-    """Decides deliveries. `on_settled` is called for outcomes that did not go through the queue."""
+    """Decides deliveries. `on_settled` is called for outcomes that did not go through the queue, and before it
+    `on_refused` for one that is not recorded."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Decider:
         held: dict[str, Delivery],
         outcomes: OutcomeQueue,
         on_settled: Callable[[], None],
+        on_refused: Callable[[Delivery], None],
         figures: FigureCounter | None = None,
     ) -> None:
         self._worker = worker
@@ -57,6 +59,7 @@ class Decider:
         self._held = held
         self._outcomes = outcomes
         self._on_settled = on_settled
+        self._on_refused = on_refused
         self._figures = figures
         self._aborts: set[asyncio.Task[None]] = set()  # asyncio itself keeps no reference to a task
 
@@ -192,14 +195,13 @@ class Decider:
             return self.refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {refused}"))
         if isinstance(refused, TransactionFailed):  # rolled back, as if the handler's last statement had failed
             return self.decide(delivery, self._builder.failed(delivery, refused.__cause__ or refused))
+        if refused is not None:
+            return self._refused(delivery, refused)
         self._held.pop(delivery.lease.token, None)
-        if refused is None:
-            if self._figures is not None:
-                self._figures.add([(delivery, ack)])
-            self._observers.emit(JobSucceeded(delivery.job, self._worker, delivery.seconds))
-            emit_spawned(self._observers, ack.spawn, self._worker)
-        else:
-            self._observers.emit(OutcomeRefused(delivery.job, self._worker, refused))
+        if self._figures is not None:
+            self._figures.add([(delivery, ack)])
+        self._observers.emit(JobSucceeded(delivery.job, self._worker, delivery.seconds))
+        emit_spawned(self._observers, ack.spawn, self._worker)
         return self._on_settled()
 
     async def undo(self, delivery: Delivery, transaction: HandlerTransaction) -> None:
@@ -226,8 +228,12 @@ class Decider:
         """Stop waiting for a transaction that does not end."""
         if delivery.pending is not None:
             return self._settle_pending(delivery)
-        self._held.pop(delivery.lease.token, None)
         error = DriverError("its transaction has not ended in time; the job is done or runs again when its lease ends")
+        return self._refused(delivery, error)
+
+    def _refused(self, delivery: Delivery, error: TaskHarborError) -> None:
+        self._held.pop(delivery.lease.token, None)
+        self._on_refused(delivery)
         self._observers.emit(OutcomeRefused(delivery.job, self._worker, error))
         return self._on_settled()
 

@@ -65,6 +65,7 @@ class Executor:
         observers: Observers,
         held: dict[str, Delivery],
         outcomes: OutcomeQueue,
+        on_refused: Callable[[Delivery], None],
         transactions: SqlDriver | None = None,
         notes: ProgressNotes | None = None,
         figures: FigureCounter | None = None,
@@ -86,6 +87,7 @@ class Executor:
             held=held,
             outcomes=outcomes,
             on_settled=self.on_settled,
+            on_refused=on_refused,
             figures=figures,
         )
         self.interrupts = Interrupts(

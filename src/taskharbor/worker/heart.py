@@ -67,7 +67,7 @@ class Heart:
         self.notes = notes  # None: the store keeps no progress
         self._backoff = Backoff()
         self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
-        self._missed: Lease | None = None  # of the last renewal that did not reach the store
+        self._missed: Lease | None = None  # of the last renewal that failed
 
     async def run(self, driver: Driver) -> None:
         """Extend all leases again and again, and in between those whose jobs have reported progress."""
@@ -144,7 +144,7 @@ class Heart:
         except Exception as error:
             self.outage.failed("extend", error)
             self._missed = leases[-1]
-            self.gate.update(renewing=False)
+            self.gate.update(renewing=not isinstance(error, BackendUnavailable | OSError))
             self._wait_again(notes)
             return False
         self.outage.answered("extend")
@@ -200,7 +200,7 @@ class ThreadHeart:
     def __init__(self, heart: Heart, driver: Driver, clock: Clock, watch: LoopWatch) -> None:
         self._heart = heart
         self._driver = driver.sibling()
-        self._renewals = _Renewals(self._driver, driver, heart.every)
+        self._renewals = _Renewals(self._driver, driver, heart.every, watch)
         self._clock = clock
         self._watch = watch
         self._ended: asyncio.Future[None] | None = None  # of the worker's loop
@@ -286,9 +286,10 @@ class _Renewals:
     the second choice, and no job is taken before the heart's own driver is open.
     """
 
-    def __init__(self, driver: Driver, workers: Driver, every: float) -> None:
+    def __init__(self, driver: Driver, workers: Driver, every: float, watch: LoopWatch) -> None:
         self._driver = driver
         self._workers = workers
+        self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._every = every
         self.opened = False
@@ -301,6 +302,8 @@ class _Renewals:
                 failure: Exception = error
         else:
             failure = BackendUnavailable("the heart has no connection to the store")
+        if self._watch.blocked_for:
+            raise failure  # not after a wait in vain: the heart's own connection may be back at the next try
         calling = self._on_workers_loop(arguments)
         try:
             answer = asyncio.run_coroutine_threadsafe(calling, self._loop)

@@ -8,6 +8,7 @@ So a job dies of crashes alone. The store refuses the late outcome as always: on
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, Driver, within_lease
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
@@ -66,13 +67,15 @@ class LossDriver:
         batch = await self._driver.reserve(queues, now, lease_for, limit, worker)
         for reserved in batch:
             if reserved.job.lost:
-                return await self.weigh(batch)
+                return await self.weigh(batch, lease_for)
         return batch
 
-    async def weigh(self, batch: list[Reserved]) -> list[Reserved]:
-        """The same reservations, with `lost` as the number of crashes."""
+    async def weigh(self, batch: list[Reserved], lease_for: timedelta) -> list[Reserved]:
+        """The same reservations, with `lost` as the number of crashes. Nobody renews their leases meanwhile."""
         try:
-            workers = await self._driver.workers(self._clock.now())
+            async with asyncio.timeout(within_lease(lease_for)):
+                # All on record: what a worker said stays true when it stops, or is cut off once more.
+                workers = await self._driver.workers(self._clock.now() - WORKER_FORGOTTEN_AFTER)
         except Exception as error:  # a job is not buried without knowing: it runs once more, alone
             self._outage.failed("workers", error)
             ceiling, last = most_losses(self._max_lost), self._max_lost - 1

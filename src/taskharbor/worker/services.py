@@ -88,6 +88,7 @@ class Services:
             observers=observers,
             held=held,
             outcomes=self._outcomes,
+            on_refused=self._on_refused,
             transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
             notes=self._notes,
             figures=figures,

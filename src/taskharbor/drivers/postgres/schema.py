@@ -129,14 +129,14 @@ async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> Sch
     """The number of the schema in the database."""
     # Not to_regclass, which reads a cache that may be older than the lock we have just waited for.
     cursor = await connection.execute(
-        "select c.relhasindex from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-        "where n.nspname = %s and c.relname = 'meta'",
+        "select c.relhasindex or not exists (select from pg_attribute where attrelid = c.oid and attname = 'oldest') "
+        "from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = 'meta'",
         (schema,),
     )
     match await cursor.fetchone():
         case None:
             return SchemaVersion(0, 0)
-        case (False,):  # the table had no primary key before 0.2.0
+        case (False,):  # ours, and without a primary key, which it has had since 0.2.0
             raise DriverError(
                 f"the schema {schema!r} was made by an unreleased version before 0.2.0, expected number "
                 f"{statement.VERSION} of a release; it cannot be upgraded: drop it, or give another name as ?schema="

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.refusals import LeaseCode, lease_refusal
-from taskharbor.drivers.sqlite.records import LEASED, JobRow
+from taskharbor.drivers.sqlite.records import LEASED, JobRow, is_moment
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import join, move_clock
@@ -29,9 +29,10 @@ def refusal(job: JobRow | None, lease: Lease, now: int) -> DriverError | None:
         return lease_refusal(LeaseCode.NOT_INFLIGHT, lease.job_id)
     if job.token != lease.token:
         return lease_refusal(LeaseCode.MISMATCH, lease.job_id)
-    if job.moment is None or job.moment <= now:
-        ended_at = None if job.moment is None else from_us(job.moment)
-        return lease_refusal(LeaseCode.EXPIRED, lease.job_id, ended_at)
+    if job.moment is None or not is_moment(job.moment):
+        return lease_refusal(LeaseCode.EXPIRED, lease.job_id)
+    if job.moment <= now:
+        return lease_refusal(LeaseCode.EXPIRED, lease.job_id, from_us(job.moment))
     return None
 
 
@@ -66,6 +67,8 @@ def _extend_one(
         move_clock(session, session.queue(job.queue), moment)
         row = _move_end(session, lease, moment, until, note)
     queue, end = row
+    if not is_moment(end):
+        return lease_refusal(LeaseCode.EXPIRED, lease.job_id)
     return Lease(lease.job_id, queue, lease.token, from_us(end))
 
 

@@ -104,7 +104,8 @@ class HandoverDriver:
         batch = []
         if isinstance(extended, Lease):
             job = (await self._driver.inspect(lease.job_id, self._clock.now())).job
-            batch = await self._driver.weigh([Reserved(job, extended, messages.read_lost(handed.lost_by))])
+            taken = Reserved(job, extended, messages.read_lost(handed.lost_by))
+            batch = await self._driver.weigh([taken], lease_for)
         self._channel.suspect = None  # this process has nothing more to do: it retires
         self._channel.jobs_left = len(batch)
         self._channel.taken([self._taken(reserved) for reserved in batch])
