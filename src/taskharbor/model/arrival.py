@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
 from taskharbor.model.record_fields import (
+    ABSENT,
     KEYS_OF_ITS_OWN,
     extra_of,
+    field_of,
     fields_of,
+    items_of,
     keys_of,
     once_for_each_class,
     private_of,
@@ -29,9 +33,8 @@ from taskharbor.model.record_fields import (
 
 PLAIN: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _JSON = PLAIN | {list, dict}
-_CONTAINERS = (list, tuple, set, frozenset)
+_CONTAINERS = (list, tuple, set, frozenset, deque)
 _BYTES = (bytes, bytearray, memoryview)
-_ABSENT: Any = object()
 MAX_SEARCHED_ITEMS = 250_000  # of a set, for those that are not there as they were given: half a second
 
 
@@ -87,7 +90,10 @@ class Comparison:
         if kind in PLAIN:
             return None if self._reads or (kind is type(back) and given == back) else _plain_loss(given, back)
         if is_secret(kind):
-            return secret_loss(kind)
+            return None if _arrives(given, back) else secret_loss(kind)
+        plain = _plain(given)
+        if plain is not None:
+            return None if self._reads else _plain_loss(plain, back)
         if self._again is not None and type(back) in _JSON and not isinstance(given, (*_CONTAINERS, dict)):
             return self.own_loss(given)
         fields = fields_of(type(back))
@@ -97,7 +103,7 @@ class Comparison:
             return self._dict_loss(given, back)
         if isinstance(back, set | frozenset):
             return self._set_loss(given, back)
-        if isinstance(back, list | tuple):
+        if isinstance(back, list | tuple | deque):
             return self._items_loss(given, back)
         return _value_loss(given, back)
 
@@ -113,7 +119,7 @@ class Comparison:
             try:
                 back = self._again(given)
             except Exception:  # such a type is written only: its reader has another
-                back = _ABSENT
+                back = ABSENT
             if type(back) is kind:
                 return self.loss(given, back)  # which comes back here for what stands in it without a type
         for step, name, value in _inside(given, fields):
@@ -128,7 +134,7 @@ class Comparison:
     def _record_loss(self, given: Any, back: Any, fields: tuple[str, ...]) -> Loss | None:
         if type(given) is type(back) or _origin(type(given)) is _origin(type(back)):
             for name in fields:
-                value, there = getattr(given, name, _ABSENT), getattr(back, name, _ABSENT)
+                value, there = field_of(given, name), field_of(back, name)
                 if type(value) in PLAIN and type(value) is type(there) and value == there:
                     continue
                 loss = self.loss(value, there)
@@ -140,8 +146,9 @@ class Comparison:
             return Comparison(self._again, reads=True).loss(given, getattr(back, root))
         if isinstance(given, dict) and not isinstance(back, tuple):
             return self._keys_loss(given, back)
-        if isinstance(back, tuple) and type(given) in (list, tuple):
-            return self._items_loss(given, back)
+        items = items_of(back) if type(given) in (list, tuple) else None
+        if items is not None:
+            return _changed(given, back) if len(given) > len(items) else self._items_loss(given, items[: len(given)])
         return _other_record(given, back, fields)
 
     def _extra_loss(self, given: Any, back: Any) -> Loss | None:
@@ -153,7 +160,10 @@ class Comparison:
             return loss
         kept = private_of(back)
         for name, value in private_of(given).items():
-            if self.loss(value, kept.get(name, _ABSENT)) is not None:
+            there = kept.get(name, ABSENT)
+            if type(value) is type(there) and _is_opaque(value):
+                continue  # the model makes its own
+            if self.loss(value, there) is not None:
                 return Loss(
                     f"the private attribute {name!r} of {type(given).__name__} would be lost",
                     "make it a field, or send it as a parameter of its own",
@@ -166,13 +176,14 @@ class Comparison:
         if names is KEYS_OF_ITS_OWN:
             return None
         inner = Comparison(self._again, reads=True) if is_pydantic else self
-        extra = extra_of(back)
+        extra, fields = extra_of(back), fields_of(type(back)) or ()
         for key, value in given.items():
-            name = names.get(key, _ABSENT)
-            if name is _ABSENT and key not in extra:
+            name = names.get(key, ABSENT)
+            if name is ABSENT and key not in extra:
                 return _no_field(type(back)).under("key", key)
             if name is not None:  # None: the tag that chooses the type
-                loss = inner.loss(value, extra[key] if name is _ABSENT else getattr(back, name, _ABSENT))
+                compared = inner if name is ABSENT or name in fields else self  # a computed field is read from nothing
+                loss = compared.loss(value, extra[key] if name is ABSENT else field_of(back, name))
                 if loss is not None:
                     return loss.under("key", key)
         return None
@@ -220,11 +231,11 @@ class Comparison:
         left, searched = {item: item for item in back}, 0
         for index, item in enumerate(given):
             there = _looked_up(left, item)
-            if there is _ABSENT:
+            if there is ABSENT:
                 searched += len(left)
                 if searched > MAX_SEARCHED_ITEMS:
                     return Loss("too many items of other types to compare them with a set", "send a list or the set")
-                there = next((each for each in left if self.loss(item, each) is None), _ABSENT)
+                there = next((each for each in left if self.loss(item, each) is None), ABSENT)
             loss = self.loss(item, there)
             if loss is not None:
                 return loss.under("index", index)
@@ -236,6 +247,22 @@ class Comparison:
 def is_secret(kind: type) -> bool:
     """Whether values of this type hide what they hold when they are written: pydantic's SecretStr and the like."""
     return hasattr(kind, "get_secret_value") and hasattr(kind, "__get_pydantic_core_schema__")
+
+
+def _arrives(secret: Any, back: Any) -> bool:
+    """Whether a serializer of the user's own wrote what the secret holds instead of asterisks, or it holds nothing."""
+    value = secret.get_secret_value()
+    arrived = type(back) is type(secret) and back.get_secret_value() == value
+    return arrived and (not value or str(secret) != value)
+
+
+def _plain(value: Any) -> Any:
+    """The text or the number that a value of a subclass is; None for others, and for enums."""
+    if isinstance(value, enum.Enum):
+        return None
+    if isinstance(value, str):
+        return str.__str__(value)
+    return next((plain(value) for plain in (int, float) if isinstance(value, plain)), None)
 
 
 def _plain_loss(given: Any, back: Any) -> Loss | None:
@@ -253,10 +280,10 @@ def _plain_loss(given: Any, back: Any) -> Loss | None:
             )
         if isinstance(back, str) and not isinstance(back, enum.Enum):
             return None if str.__eq__(given, back) else _changed(given, back)
-        return _other_type(given, back) if kind in _JSON or back is _ABSENT else None
+        return _other_type(given, back) if kind in _JSON or back is ABSENT else None
     if isinstance(back, int | float) and not isinstance(back, bool | enum.Enum):
         return None if given == back else _changed(given, back)
-    return _other_type(given, back) if kind in _JSON or back is _ABSENT else None
+    return _other_type(given, back) if kind in _JSON or back is ABSENT else None
 
 
 def _value_loss(given: Any, back: Any) -> Loss | None:
@@ -274,7 +301,8 @@ def _is_equal(given: Any, back: Any) -> bool:
         if not isinstance(back, datetime | time):  # a date, which has no time
             return False
         naive = given.replace(tzinfo=None, fold=0) == back.replace(tzinfo=None, fold=0)
-        return bool(naive and given.utcoffset() == back.utcoffset())
+        zoned = (given.tzinfo is None) == (back.tzinfo is None)  # the offset of a time in a zone is not known
+        return bool(naive and zoned and given.utcoffset() == back.utcoffset())
     if isinstance(given, Decimal):
         return given.compare_total(back) == 0
     own: Any = type(given).__eq__
@@ -284,10 +312,16 @@ def _is_equal(given: Any, back: Any) -> bool:
     return bool(given == back)
 
 
+def _is_opaque(value: Any) -> bool:
+    """Whether a value equals only itself and holds nothing that can be seen, as a lock does."""
+    own: Any = type(value).__eq__
+    return own is object.__eq__ and not hasattr(value, "__dict__") and not hasattr(value, "__slots__")
+
+
 def _inside(value: Any, fields: tuple[str, ...] | None) -> Iterable[tuple[str, Any, Any]]:
     """What a value is made of: the kind of the step to it, the step, and the part."""
     if fields is not None:
-        return [("field", name, getattr(value, name, None)) for name in fields]
+        return [("field", name, field_of(value, name)) for name in fields]
     if isinstance(value, Mapping):
         return [("key", key, item) for key, item in value.items()]
     return [("index", index, item) for index, item in enumerate(value)] if isinstance(value, _CONTAINERS) else ()
@@ -295,9 +329,9 @@ def _inside(value: Any, fields: tuple[str, ...] | None) -> Iterable[tuple[str, A
 
 def _looked_up(items: dict[Any, Any], item: Any) -> Any:
     try:
-        return items.get(_as_tuple(item), _ABSENT)
+        return items.get(_as_tuple(item), ABSENT)
     except TypeError:  # a dict, for a record
-        return _ABSENT
+        return ABSENT
 
 
 def _as_tuple(item: Any) -> Any:
@@ -312,7 +346,7 @@ def _origin(kind: type) -> type:
 
 
 def _name(value: Any) -> str:
-    return "nothing" if value is _ABSENT else type(value).__name__ if value is not None else "None"
+    return "nothing" if value is ABSENT else type(value).__name__ if value is not None else "None"
 
 
 def secret_loss(kind: type) -> Loss:

@@ -16,6 +16,7 @@ import msgspec
 KEYS_OF_ITS_OWN: Final[Mapping[str, str | None]] = {}
 """The keys of a class that reads dicts with a function of its own: nobody else knows them."""
 
+ABSENT: Final[Any] = object()
 _NOTHING: Final[Mapping[str, Any]] = {}
 _Answer = TypeVar("_Answer")
 
@@ -43,7 +44,7 @@ def fields_of(kind: type) -> tuple[str, ...] | None:
 def keys_of(kind: type) -> tuple[Mapping[str, str | None], bool]:
     """The fields of a record by the keys of a dict that stands for it, and whether pydantic reads that dict.
 
-    None instead of a field: the tag that chooses the type.
+    Computed fields are among them: a model writes them, too. None instead of a field: the tag that chooses the type.
     """
     if issubclass(kind, msgspec.Struct):
         keys: dict[str, str | None] = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
@@ -55,7 +56,7 @@ def keys_of(kind: type) -> tuple[Mapping[str, str | None], bool]:
     if any(each.info.mode in ("before", "wrap") for each in model.__pydantic_decorators__.model_validators.values()):
         return KEYS_OF_ITS_OWN, True
     by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
-    keys = {}
+    keys = {field.alias or name: name for name, field in model.model_computed_fields.items()}
     for name, field in model.model_fields.items():
         if field.validation_alias is None or by_name:
             keys[name] = name
@@ -64,6 +65,23 @@ def keys_of(kind: type) -> tuple[Mapping[str, str | None], bool]:
             if isinstance(key, str):
                 keys[key] = name if isinstance(alias, str) else None  # a path takes a part of what is there
     return keys, True
+
+
+def field_of(value: Any, name: str) -> Any:
+    """The value of a field, ABSENT if it has none. Not through a descriptor, such as the one that warns of a deprecated
+    field."""
+    inside = getattr(value, "__dict__", _NOTHING)
+    return inside[name] if name in inside else getattr(value, name, ABSENT)
+
+
+def items_of(value: Any) -> tuple[Any, ...] | None:
+    """The items of the JSON array that a record is written as: of a named tuple, of an `array_like` struct."""
+    if isinstance(value, tuple):
+        return tuple(value)
+    if isinstance(value, msgspec.Struct) and value.__struct_config__.array_like:
+        tag, items = value.__struct_config__.tag, msgspec.structs.astuple(value)
+        return items if tag is None else (tag, *items)
+    return None
 
 
 def root_of(value: Any) -> str | None:

@@ -185,9 +185,13 @@ class Signature:
         """Changed if a value would arrive as another one."""
         for name, arrived in zip(layout.names, back, strict=True):
             value = arguments.get(name)
-            if type(value) in layout.trusted[name] or (name in layout.safe and value == arrived):
+            if type(value) in layout.trusted[name]:
                 continue
-            loss = _strict.loss(value, arrived)
+            try:
+                loss = None if name in layout.safe and value == arrived else _strict.loss(value, arrived)
+            except Exception as error:
+                why = "nested too deeply" if isinstance(error, RecursionError) else f"== raised {type(error).__name__}"
+                raise Changed(f"parameter {name!r}: {why}; send a simpler value") from None
             if loss is not None:
                 raise Changed(f"parameter {name!r}: {loss.told(f'$.{name}')}")
 
