@@ -196,6 +196,12 @@ class Computed(pydantic.BaseModel):
         return self.a * 2
 
 
+class Strict(pydantic.BaseModel, strict=True):
+    at: dt.datetime
+    id: uuid.UUID
+    pair: tuple[int, int]
+
+
 class Locked(pydantic.BaseModel):
     a: int
     _lock: Any = pydantic.PrivateAttr(default_factory=threading.Lock)
@@ -351,6 +357,7 @@ ARRIVES: list[tuple[Any, Any, Any]] = [
     (Revealing, Revealing(card=SECRET), Revealing(card=SECRET)),
     (Paid, Paid(pydantic.SecretStr("")), Paid(pydantic.SecretStr(""))),
     (Computed, Computed(a=1).model_dump(), Computed(a=1)),
+    (Strict, Strict(at=MOMENT, id=ID, pair=(1, 2)), Strict(at=MOMENT, id=ID, pair=(1, 2))),
     (Queued, {"waiting": [1, 2]}, Queued(waiting=deque([1, 2]))),
     (Compact, ["Compact", 1, b"x"], Compact(1, b"x")),
     (Compact, ("Compact", 1), Compact(1)),

@@ -13,6 +13,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, get_args
 
+import msgspec
+
 _KEYS_ONLY = (type(None), bool, tuple, frozenset)
 _BASES: dict[type, Callable[[Any], Any]] = {  # a datetime is a date, so it comes first
     datetime: lambda value: datetime.combine(date(value.year, value.month, value.day), _time(value), value.tzinfo),
@@ -61,10 +63,14 @@ def from_plain(type: Any, value: Any) -> Any:
             f"{name} cannot be read from JSON; annotate with plain types, dataclasses, msgspec structs or pydantic "
             "models"
         )
+    adapter = _adapter(type if annotation is None else annotation)
     try:
-        return _adapter(type if annotation is None else annotation).validate_python(value)
+        return adapter.validate_python(value)
     except ValueError as error:
-        raise Refused(_without_values(error)) from None
+        try:  # a strict model reads text as a date, and a list as a tuple, only where it knows that it reads JSON
+            return adapter.validate_json(msgspec.json.encode(value))
+        except Exception:
+            raise Refused(_without_values(error)) from None
 
 
 class Refused(ValueError):
