@@ -7,6 +7,7 @@ further down.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from taskharbor.tasks.payload_check import Changed
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.payload_layout import Layout
 
-_strict = Comparison()
+_STRICT, _OF_JSON = Comparison(), Comparison(reads=True)
 
 
 class Signature:
@@ -31,6 +32,13 @@ class Signature:
         self.codec = codec
         self.name: str = name or str(getattr(function, "__qualname__", type(function).__name__))
         self._layout: Layout | None = None
+        self._comparison = _STRICT
+
+    def of_json(self) -> Signature:
+        """The same, for arguments that a person typed as JSON: bytes are base64 text there, and every key is text."""
+        found = copy.copy(self)
+        found._comparison = _OF_JSON
+        return found
 
     @property
     def layout(self) -> Layout:
@@ -188,7 +196,7 @@ class Signature:
             if type(value) in layout.trusted[name]:
                 continue
             try:
-                loss = None if name in layout.safe and value == arrived else _strict.loss(value, arrived)
+                loss = None if name in layout.safe and value == arrived else self._comparison.loss(value, arrived)
             except Exception as error:
                 why = "nested too deeply" if isinstance(error, RecursionError) else f"== raised {type(error).__name__}"
                 raise Changed(f"parameter {name!r}: {why}; send a simpler value") from None
