@@ -116,6 +116,20 @@ class Aliased(pydantic.BaseModel):
     a: int = pydantic.Field(alias="theA")
 
 
+class ReadByAlias(pydantic.BaseModel):
+    a: int = pydantic.Field(validation_alias=pydantic.AliasChoices("theA", "A"))
+    b: int = pydantic.Field(default=2, validation_alias="theB")
+
+
+class WrittenByAlias(pydantic.BaseModel):
+    a: int = pydantic.Field(serialization_alias="theA")
+    inner: "list[ReadByAlias] | None" = None
+
+
+class Holding(pydantic.BaseModel):
+    held: dict[str, WrittenByAlias | Aliased]
+
+
 class Shaping(pydantic.BaseModel):
     a: int
 
@@ -263,6 +277,8 @@ def private(token: str) -> Private:
     model._token = token
     return model
 
+
+WRITTEN = WrittenByAlias(a=1, inner=[ReadByAlias(theA=1, theB=3)])  # type: ignore[call-arg]  # mypy knows no choices
 
 REFUSED: list[tuple[Any, Any, str]] = [
     (pydantic.SecretStr, SECRET, "a SecretStr is written as asterisks, and its value would be lost; send what get_"),
@@ -417,6 +433,17 @@ ARRIVES: list[tuple[Any, Any, Any]] = [
     (dict[int, str], {1: "a"}, {1: "a"}),
     (Any, {"a": [1, -0.0, 2**70, None, True]}, {"a": [1, -0.0, 2**70, None, True]}),
 ]
+if "by_name" in (pydantic.TypeAdapter.validate_python.__kwdefaults__ or {}):  # since pydantic 2.11
+    ARRIVES += [
+        (ReadByAlias, ReadByAlias(A=1, theB=3), ReadByAlias(A=1, theB=3)),  # type: ignore[call-arg]  # mypy knows no choices
+        (ReadByAlias, {"A": 1, "theB": 3}, ReadByAlias(A=1, theB=3)),  # type: ignore[call-arg]  # mypy knows no choices
+        (ReadByAlias, {"a": 1, "b": 3}, ReadByAlias(A=1, theB=3)),  # type: ignore[call-arg]  # mypy knows no choices
+        (WrittenByAlias, WRITTEN, WRITTEN),
+        (WrittenByAlias | None, WRITTEN, WRITTEN),
+        (Aliased | WrittenByAlias, WRITTEN, WRITTEN),
+        (Holding, Holding(held={"k": WRITTEN}), Holding(held={"k": WRITTEN})),
+        (pydantic.RootModel[list[WrittenByAlias]], [WRITTEN], pydantic.RootModel[list[WrittenByAlias]]([WRITTEN])),
+    ]
 
 
 @pytest.mark.parametrize(("annotation", "value", "arrives"), ARRIVES, ids=lambda each: type(each).__name__)

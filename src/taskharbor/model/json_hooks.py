@@ -15,6 +15,9 @@ from typing import Any, get_args
 
 import msgspec
 
+from taskharbor.model.record_fields import goes_by_name
+
+_BY_NAME = {"by_name": True, "by_alias": True}
 _KEYS_ONLY = (type(None), bool, tuple, frozenset)
 _BASES: dict[type, Callable[[Any], Any]] = {  # a datetime is a date, so it comes first
     datetime: lambda value: datetime.combine(date(value.year, value.month, value.day), _time(value), value.tzinfo),
@@ -29,7 +32,7 @@ def to_plain(value: Any) -> Any:
     kind: Any = type(value)
     if hasattr(kind, "model_dump"):  # the class: an instance may answer to any name, as a Mock does
         # No warnings: they quote the value, and what they are about is compared (arrival.py).
-        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        return value.model_dump(mode="json", by_alias=not goes_by_name(kind), round_trip=True, warnings=False)
     for plain in (str, int, float):  # subclasses: numpy.float64, markupsafe.Markup, IntFlag-like numbers
         if isinstance(value, plain):
             return plain.__str__(value) if plain is str else plain(value)
@@ -63,12 +66,13 @@ def from_plain(type: Any, value: Any) -> Any:
             f"{name} cannot be read from JSON; annotate with plain types, dataclasses, msgspec structs or pydantic "
             "models"
         )
-    adapter = _adapter(type if annotation is None else annotation)
+    annotation = type if annotation is None else annotation
+    adapter, how = _adapter(annotation), _BY_NAME if goes_by_name(annotation) else {}
     try:
-        return adapter.validate_python(value)
+        return adapter.validate_python(value, **how)
     except ValueError as error:
         try:  # a strict model reads text as a date, and a list as a tuple, only where it knows that it reads JSON
-            return adapter.validate_json(msgspec.json.encode(value))
+            return adapter.validate_json(msgspec.json.encode(value), **how)
         except Exception:
             raise Refused(_without_values(error)) from None
 
