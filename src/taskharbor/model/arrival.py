@@ -19,7 +19,6 @@ from decimal import Decimal
 from typing import Any
 
 from taskharbor.model.record_fields import (
-    ABSENT,
     KEYS_OF_ITS_OWN,
     extra_of,
     field_of,
@@ -35,6 +34,8 @@ PLAIN: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _JSON = PLAIN | {list, dict}
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _BYTES = (bytes, bytearray, memoryview)
+_SUBCLASSED = (str, int, float)
+_ABSENT: Any = object()
 MAX_SEARCHED_ITEMS = 250_000  # of a set, for those that are not there as they were given: half a second
 
 
@@ -91,9 +92,8 @@ class Comparison:
             return None if self._reads or (kind is type(back) and given == back) else _plain_loss(given, back)
         if is_secret(kind):
             return None if _arrives(given, back) else secret_loss(kind)
-        plain = _plain(given)
-        if plain is not None:
-            return None if self._reads else _plain_loss(plain, back)
+        if isinstance(given, _SUBCLASSED) and not isinstance(given, enum.Enum):
+            return None if self._reads else _plain_loss(_plain(given), back)
         if self._again is not None and type(back) in _JSON and not isinstance(given, (*_CONTAINERS, dict)):
             return self.own_loss(given)
         fields = fields_of(type(back))
@@ -119,7 +119,7 @@ class Comparison:
             try:
                 back = self._again(given)
             except Exception:  # such a type is written only: its reader has another
-                back = ABSENT
+                back = _ABSENT
             if type(back) is kind:
                 return self.loss(given, back)  # which comes back here for what stands in it without a type
         for step, name, value in _inside(given, fields):
@@ -133,14 +133,16 @@ class Comparison:
 
     def _record_loss(self, given: Any, back: Any, fields: tuple[str, ...]) -> Loss | None:
         if type(given) is type(back) or _origin(type(given)) is _origin(type(back)):
+            is_model = hasattr(given, "__pydantic_extra__")
+            read: Callable[[Any, str, Any], Any] = field_of if is_model else getattr
             for name in fields:
-                value, there = field_of(given, name), field_of(back, name)
+                value, there = read(given, name, _ABSENT), read(back, name, _ABSENT)
                 if type(value) in PLAIN and type(value) is type(there) and value == there:
                     continue
                 loss = self.loss(value, there)
                 if loss is not None:
                     return loss.under("field", name)
-            return self._extra_loss(given, back)
+            return self._extra_loss(given, back) if is_model else None
         root = root_of(back)
         if root is not None:
             return Comparison(self._again, reads=True).loss(given, getattr(back, root))
@@ -153,14 +155,12 @@ class Comparison:
 
     def _extra_loss(self, given: Any, back: Any) -> Loss | None:
         """What a pydantic model has beside its fields."""
-        if not hasattr(given, "__pydantic_extra__"):
-            return None
         loss = self.loss(extra_of(given), extra_of(back))
         if loss is not None:
             return loss
         kept = private_of(back)
         for name, value in private_of(given).items():
-            there = kept.get(name, ABSENT)
+            there = kept.get(name, _ABSENT)
             if type(value) is type(there) and _is_opaque(value):
                 continue  # the model makes its own
             if self.loss(value, there) is not None:
@@ -178,12 +178,12 @@ class Comparison:
         inner = Comparison(self._again, reads=True) if is_pydantic else self
         extra, fields = extra_of(back), fields_of(type(back)) or ()
         for key, value in given.items():
-            name = names.get(key, ABSENT)
-            if name is ABSENT and key not in extra:
+            name = names.get(key, _ABSENT)
+            if name is _ABSENT and key not in extra:
                 return _no_field(type(back)).under("key", key)
             if name is not None:  # None: the tag that chooses the type
-                compared = inner if name is ABSENT or name in fields else self  # a computed field is read from nothing
-                loss = compared.loss(value, extra[key] if name is ABSENT else field_of(back, name))
+                compared = inner if name is _ABSENT or name in fields else self  # a computed field is read from nothing
+                loss = compared.loss(value, extra[key] if name is _ABSENT else field_of(back, name, _ABSENT))
                 if loss is not None:
                     return loss.under("key", key)
         return None
@@ -231,11 +231,11 @@ class Comparison:
         left, searched = {item: item for item in back}, 0
         for index, item in enumerate(given):
             there = _looked_up(left, item)
-            if there is ABSENT:
+            if there is _ABSENT:
                 searched += len(left)
                 if searched > MAX_SEARCHED_ITEMS:
                     return Loss("too many items of other types to compare them with a set", "send a list or the set")
-                there = next((each for each in left if self.loss(item, each) is None), ABSENT)
+                there = next((each for each in left if self.loss(item, each) is None), _ABSENT)
             loss = self.loss(item, there)
             if loss is not None:
                 return loss.under("index", index)
@@ -256,13 +256,9 @@ def _arrives(secret: Any, back: Any) -> bool:
     return arrived and (not value or str(secret) != value)
 
 
-def _plain(value: Any) -> Any:
-    """The text or the number that a value of a subclass is; None for others, and for enums."""
-    if isinstance(value, enum.Enum):
-        return None
-    if isinstance(value, str):
-        return str.__str__(value)
-    return next((plain(value) for plain in (int, float) if isinstance(value, plain)), None)
+def _plain(value: str | float) -> str | float:
+    """The text or the number that a value of a subclass is."""
+    return str.__str__(value) if isinstance(value, str) else int(value) if isinstance(value, int) else float(value)
 
 
 def _plain_loss(given: Any, back: Any) -> Loss | None:
@@ -280,10 +276,10 @@ def _plain_loss(given: Any, back: Any) -> Loss | None:
             )
         if isinstance(back, str) and not isinstance(back, enum.Enum):
             return None if str.__eq__(given, back) else _changed(given, back)
-        return _other_type(given, back) if kind in _JSON or back is ABSENT else None
+        return _other_type(given, back) if kind in _JSON or back is _ABSENT else None
     if isinstance(back, int | float) and not isinstance(back, bool | enum.Enum):
         return None if given == back else _changed(given, back)
-    return _other_type(given, back) if kind in _JSON or back is ABSENT else None
+    return _other_type(given, back) if kind in _JSON or back is _ABSENT else None
 
 
 def _value_loss(given: Any, back: Any) -> Loss | None:
@@ -321,7 +317,7 @@ def _is_opaque(value: Any) -> bool:
 def _inside(value: Any, fields: tuple[str, ...] | None) -> Iterable[tuple[str, Any, Any]]:
     """What a value is made of: the kind of the step to it, the step, and the part."""
     if fields is not None:
-        return [("field", name, field_of(value, name)) for name in fields]
+        return [("field", name, field_of(value, name, _ABSENT)) for name in fields]
     if isinstance(value, Mapping):
         return [("key", key, item) for key, item in value.items()]
     return [("index", index, item) for index, item in enumerate(value)] if isinstance(value, _CONTAINERS) else ()
@@ -329,9 +325,9 @@ def _inside(value: Any, fields: tuple[str, ...] | None) -> Iterable[tuple[str, A
 
 def _looked_up(items: dict[Any, Any], item: Any) -> Any:
     try:
-        return items.get(_as_tuple(item), ABSENT)
+        return items.get(_as_tuple(item), _ABSENT)
     except TypeError:  # a dict, for a record
-        return ABSENT
+        return _ABSENT
 
 
 def _as_tuple(item: Any) -> Any:
@@ -346,7 +342,7 @@ def _origin(kind: type) -> type:
 
 
 def _name(value: Any) -> str:
-    return "nothing" if value is ABSENT else type(value).__name__ if value is not None else "None"
+    return "nothing" if value is _ABSENT else type(value).__name__ if value is not None else "None"
 
 
 def secret_loss(kind: type) -> Loss:

@@ -16,7 +16,6 @@ import msgspec
 KEYS_OF_ITS_OWN: Final[Mapping[str, str | None]] = {}
 """The keys of a class that reads dicts with a function of its own: nobody else knows them."""
 
-ABSENT: Final[Any] = object()
 _NOTHING: Final[Mapping[str, Any]] = {}
 _Answer = TypeVar("_Answer")
 
@@ -98,11 +97,10 @@ def goes_by_name(annotation: Hashable) -> bool:
     return False
 
 
-def field_of(value: Any, name: str) -> Any:
-    """The value of a field, ABSENT if it has none. Not through a descriptor, such as the one that warns of a deprecated
-    field."""
+def field_of(value: Any, name: str, otherwise: Any) -> Any:
+    """The value of a field, read past pydantic's descriptor, which warns of a deprecated one."""
     inside = getattr(value, "__dict__", _NOTHING)
-    return inside[name] if name in inside else getattr(value, name, ABSENT)
+    return inside[name] if name in inside else getattr(value, name, otherwise)
 
 
 def items_of(value: Any) -> tuple[Any, ...] | None:
