@@ -252,6 +252,30 @@ class Choosy(pydantic.BaseModel):
         raise PydanticCustomError("bad_card", "card {card} is bad", {"card": card})
 
 
+class Failing(pydantic.BaseModel):
+    card: str
+
+    @pydantic.field_serializer("card")
+    def write(self, card: str) -> str:
+        raise ValueError(f"card: {card}")
+
+
+class Raising(pydantic.BaseModel):
+    card: str
+
+    @pydantic.field_validator("card")
+    @classmethod
+    def read(cls, card: str) -> str:
+        raise RuntimeError(card)
+
+
+class RaisingRecord(msgspec.Struct):
+    card: str
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.card)
+
+
 @dataclass
 class Deep:
     inner: "list[Deep]"
@@ -353,6 +377,9 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (dt.time, dt.time(1, 2, tzinfo=ZoneInfo("Europe/Berlin")), "a value of type time would arrive as another time;"),
     (list[dt.time], [dt.time(1, 2, tzinfo=ZoneInfo("Europe/Berlin"))], "a value of type time .* at $.x[0];"),
     (list[Deep], [deep(300)], "nested too deeply; "),
+    (Failing, Failing(card="hunter2"), "Error calling function `write`: ValueError; "),
+    (Raising, {"card": "hunter2"}, "refused with RuntimeError; "),
+    (RaisingRecord, {"card": "hunter2"}, "refused with KeyError; "),
 ]
 
 

@@ -221,8 +221,10 @@ class Signature:
         """The error for a call whose arguments cannot be encoded; it names the first wrong parameter."""
         layout = self.layout
         for name, value in arguments.items():
+            data = None
             try:
-                layout.read_partial(layout.write({name: value}))
+                data = layout.write({name: value})
+                layout.read_partial(data)
             except Exception as cause:
                 error = cause
                 break
@@ -232,6 +234,8 @@ class Signature:
             return self._refuse(describe(error, layout.names))
         if isinstance(error, RecursionError):
             return ValueError(f"{self.name}: parameter {name!r}: nested too deeply, or contains itself")
+        if data is not None:  # the user's own check: its text may quote the value
+            return self._refuse(f"parameter {name!r}: refused with {type(error).__name__}")
         kind = TypeError if isinstance(error, TypeError) else ValueError
         return kind(f"{self.name}: parameter {name!r}: {error}")
 
