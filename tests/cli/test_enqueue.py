@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers import JobInfo
+from taskharbor.ops.job_edit import edit_of
+from tests.cli.dead_jobs import Dead, bury
 from tests.cli.shell import Answer, taskharbor, within
 
 APP = """
@@ -20,6 +22,9 @@ def mail(to: str, copies: int = 1) -> None: ...
 
 @harbor.task(name="plain")
 def plain() -> None: ...
+
+@harbor.task(name="load")
+def load(data: bytes, names: dict[int, str]) -> None: ...
 """
 
 
@@ -138,6 +143,28 @@ def test_with_an_app_the_arguments_are_checked(app: str, payload: str, expected:
     answer = taskharbor("enqueue", "--app", app, "--job", "mail", "--json", payload)
     assert expected in answer.line
     assert answer.code == 2
+
+
+def test_arguments_that_are_typed_as_json_have_the_form_of_json(app: str, dsn: str):
+    """Bytes are base64 there, and all keys are text: in every command that reads arguments, and on the dashboard."""
+    task, first, second = ("--app", app), '{"data":"aGk=","names":{"1":"a"}}', '{"data":"aGlo","names":{"2":"b"}}'
+    answer = taskharbor("enqueue", *task, "--job", "load", "--json", first)
+    assert answer.code == 0, answer.err
+    id = answer.out.strip()
+    assert inspect(dsn, id).job.payload == first.encode()
+    answer = taskharbor("job", "amend", id, *task, "--payload-json", second, "--yes")
+    assert answer.code == 0, answer.err
+    info = inspect(dsn, id)
+    assert info.job.payload == second.encode()
+    harbor = sys.modules[app.partition(":")[0]].harbor
+    typed = {"payload": first, "deliveries": "0", "edits": "1"}
+    assert edit_of(harbor, info, typed).payload == first.encode()
+    answer = taskharbor("schedule", "add", "often", *task, "--job", "load", "--json", first, "--every", "5m")
+    assert answer.code == 0, answer.err
+    bury(dsn, Dead("d1", type="load", payload=json.loads(first)))
+    answer = taskharbor("dlq", "edit", "d1", *task, "--json", second)
+    assert answer.code == 0, answer.err
+    assert inspect(dsn, "d1").job.payload == second.encode()
 
 
 def test_an_unknown_task_is_reported_with_the_tasks_of_the_app(app: str):

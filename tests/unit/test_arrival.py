@@ -2,7 +2,10 @@
 
 import datetime as dt
 import enum
+import threading
 import uuid
+import warnings
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -113,6 +116,20 @@ class Aliased(pydantic.BaseModel):
     a: int = pydantic.Field(alias="theA")
 
 
+class ReadByAlias(pydantic.BaseModel):
+    a: int = pydantic.Field(validation_alias=pydantic.AliasChoices("theA", "A"))
+    b: int = pydantic.Field(default=2, validation_alias="theB")
+
+
+class WrittenByAlias(pydantic.BaseModel):
+    a: int = pydantic.Field(serialization_alias="theA")
+    inner: "list[ReadByAlias] | None" = None
+
+
+class Holding(pydantic.BaseModel):
+    held: dict[str, WrittenByAlias | Aliased]
+
+
 class Shaping(pydantic.BaseModel):
     a: int
 
@@ -176,6 +193,56 @@ class LikePendulum(dt.date):
     pass
 
 
+class Revealing(pydantic.BaseModel):
+    card: pydantic.SecretStr
+
+    @pydantic.field_serializer("card", when_used="json")
+    def _reveal(self, card: pydantic.SecretStr) -> str:
+        return card.get_secret_value()
+
+
+class Computed(pydantic.BaseModel):
+    a: int
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]  # mypy knows no decorator above a property
+    @property
+    def twice(self) -> int:
+        return self.a * 2
+
+
+class Strict(pydantic.BaseModel, strict=True):
+    at: dt.datetime
+    id: uuid.UUID
+    pair: tuple[int, int]
+
+
+class Locked(pydantic.BaseModel):
+    a: int
+    _lock: Any = pydantic.PrivateAttr(default_factory=threading.Lock)
+
+
+class Queued(pydantic.BaseModel):
+    waiting: deque[int]
+
+
+class Deprecating(pydantic.BaseModel):
+    a: int = pydantic.Field(deprecated="use b")
+
+
+class Compact(msgspec.Struct, array_like=True, tag=True):
+    a: int
+    b: bytes = b""
+
+
+class NamedWithDefault(NamedTuple):
+    a: int
+    b: int = 2
+
+
+class Subtext(str):
+    __slots__ = ()
+
+
 class Choosy(pydantic.BaseModel):
     card: str
 
@@ -183,6 +250,42 @@ class Choosy(pydantic.BaseModel):
     @classmethod
     def refuse(cls, card: str) -> str:
         raise PydanticCustomError("bad_card", "card {card} is bad", {"card": card})
+
+
+class Failing(pydantic.BaseModel):
+    card: str
+
+    @pydantic.field_serializer("card")
+    def write(self, card: str) -> str:
+        raise ValueError(f"card: {card}")
+
+
+class Raising(pydantic.BaseModel):
+    card: str
+
+    @pydantic.field_validator("card")
+    @classmethod
+    def read(cls, card: str) -> str:
+        raise RuntimeError(card)
+
+
+class RaisingRecord(msgspec.Struct):
+    card: str
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.card)
+
+
+@dataclass
+class Deep:
+    inner: "list[Deep]"
+
+
+def deep(levels: int) -> Deep:
+    found = Deep([])
+    for _ in range(levels):
+        found = Deep([found])
+    return found
 
 
 def through(annotation: Any, value: Any) -> Any:
@@ -198,6 +301,8 @@ def private(token: str) -> Private:
     model._token = token
     return model
 
+
+WRITTEN = WrittenByAlias(a=1, inner=[ReadByAlias(theA=1, theB=3)])  # type: ignore[call-arg]  # mypy knows no choices
 
 REFUSED: list[tuple[Any, Any, str]] = [
     (pydantic.SecretStr, SECRET, "a SecretStr is written as asterisks, and its value would be lost; send what get_"),
@@ -264,6 +369,17 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (str, Mock(), "Mock cannot be written as JSON"),
     (Any, MagicMock(), "MagicMock cannot be written as JSON"),
     (Choosy, {"card": "hunter2"}, "card: refused by a validator"),
+    (Revealing, Revealing(card=pydantic.SecretStr("**********")), "a SecretStr is written as asterisks"),
+    (Computed, {"a": 1, "twice": 3}, "a value of type int would arrive as another int at $.x.twice;"),
+    (bytes, Subtext("password"), "expected bytes, got text, which would be read as base64; send bytes"),
+    (Compact, ["Compact", 1, "test"], "expected bytes, got text, .* at $.x[2];"),
+    (Compact, ["Compact", 1, b"", 4], "a value of type list would arrive as another Compact; send"),
+    (dt.time, dt.time(1, 2, tzinfo=ZoneInfo("Europe/Berlin")), "a value of type time would arrive as another time;"),
+    (list[dt.time], [dt.time(1, 2, tzinfo=ZoneInfo("Europe/Berlin"))], "a value of type time .* at $.x[0];"),
+    (list[Deep], [deep(300)], "nested too deeply; "),
+    (Failing, Failing(card="hunter2"), "Error calling function `write`: ValueError; "),
+    (Raising, {"card": "hunter2"}, "refused with RuntimeError; "),
+    (RaisingRecord, {"card": "hunter2"}, "refused with KeyError; "),
 ]
 
 
@@ -281,6 +397,20 @@ def test_what_would_arrive_changed_is_refused(annotation: Any, value: Any, told:
 
 
 ARRIVES: list[tuple[Any, Any, Any]] = [
+    (Revealing, Revealing(card=SECRET), Revealing(card=SECRET)),
+    (Paid, Paid(pydantic.SecretStr("")), Paid(pydantic.SecretStr(""))),
+    (Computed, Computed(a=1).model_dump(), Computed(a=1)),
+    (Strict, Strict(at=MOMENT, id=ID, pair=(1, 2)), Strict(at=MOMENT, id=ID, pair=(1, 2))),
+    (Queued, {"waiting": [1, 2]}, Queued(waiting=deque([1, 2]))),
+    (Compact, ["Compact", 1, b"x"], Compact(1, b"x")),
+    (Compact, ("Compact", 1), Compact(1)),
+    (NamedWithDefault, (1,), NamedWithDefault(1)),
+    (uuid.UUID, Subtext(ID), ID),
+    (dt.date, Subtext("2030-01-02"), dt.date(2030, 1, 2)),
+    (Decimal, Subtext("1.50"), Decimal("1.50")),
+    (Colour, Subtext("red"), Colour.RED),
+    (pydantic.SecretStr, Subtext("hunter2"), SECRET),
+    (Model, {"a": Subtext("1")}, Model(a=1)),
     (pydantic.RootModel[dict[str, int]], {"a": 1}, pydantic.RootModel[dict[str, int]]({"a": 1})),
     (pydantic.RootModel[Model], {"a": 1}, pydantic.RootModel[Model](Model(a=1))),
     (set[tuple[int, int]], [[number, 1] for number in range(5_000)], {(number, 1) for number in range(5_000)}),
@@ -330,11 +460,32 @@ ARRIVES: list[tuple[Any, Any, Any]] = [
     (dict[int, str], {1: "a"}, {1: "a"}),
     (Any, {"a": [1, -0.0, 2**70, None, True]}, {"a": [1, -0.0, 2**70, None, True]}),
 ]
+if "by_name" in (pydantic.TypeAdapter.validate_python.__kwdefaults__ or {}):  # since pydantic 2.11
+    ARRIVES += [
+        (ReadByAlias, ReadByAlias(A=1, theB=3), ReadByAlias(A=1, theB=3)),  # type: ignore[call-arg]  # mypy knows no choices
+        (ReadByAlias, {"A": 1, "theB": 3}, ReadByAlias(A=1, theB=3)),  # type: ignore[call-arg]  # mypy knows no choices
+        (ReadByAlias, {"a": 1, "b": 3}, ReadByAlias(A=1, theB=3)),  # type: ignore[call-arg]  # mypy knows no choices
+        (WrittenByAlias, WRITTEN, WRITTEN),
+        (WrittenByAlias | None, WRITTEN, WRITTEN),
+        (Aliased | WrittenByAlias, WRITTEN, WRITTEN),
+        (Holding, Holding(held={"k": WRITTEN}), Holding(held={"k": WRITTEN})),
+        (pydantic.RootModel[list[WrittenByAlias]], [WRITTEN], pydantic.RootModel[list[WrittenByAlias]]([WRITTEN])),
+    ]
 
 
 @pytest.mark.parametrize(("annotation", "value", "arrives"), ARRIVES, ids=lambda each: type(each).__name__)
 def test_what_loses_nothing_is_accepted(annotation: Any, value: Any, arrives: Any) -> None:
     assert through(annotation, value) == arrives
+
+
+def test_a_private_attribute_that_only_is_itself_is_made_anew() -> None:
+    assert through(Locked, Locked(a=1)).a == 1
+
+
+def test_a_deprecated_field_is_compared_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert through(Deprecating, Deprecating(a=1)).__dict__ == {"a": 1}
 
 
 def test_an_hour_that_comes_twice_arrives_with_its_offset() -> None:

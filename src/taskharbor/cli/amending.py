@@ -121,7 +121,7 @@ def codec_of(target: Target, job: JobRecord, option: str) -> tuple[Codec, Signat
     task = harbor.tasks.get(job.type)
     if task is None:
         raise usage_error(f"{option}: {target.app} has no task {job.type!r}; omit --app to change it anyway")
-    return harbor.codec, task.handler.signature
+    return harbor.codec, task.handler.signature.of_json()
 
 
 def _is_object(payload: bytes) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, time
 from decimal import Decimal
@@ -20,7 +21,9 @@ from typing import Any
 from taskharbor.model.record_fields import (
     KEYS_OF_ITS_OWN,
     extra_of,
+    field_of,
     fields_of,
+    items_of,
     keys_of,
     once_for_each_class,
     private_of,
@@ -29,8 +32,9 @@ from taskharbor.model.record_fields import (
 
 PLAIN: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _JSON = PLAIN | {list, dict}
-_CONTAINERS = (list, tuple, set, frozenset)
+_CONTAINERS = (list, tuple, set, frozenset, deque)
 _BYTES = (bytes, bytearray, memoryview)
+_SUBCLASSED = (str, int, float)
 _ABSENT: Any = object()
 MAX_SEARCHED_ITEMS = 250_000  # of a set, for those that are not there as they were given: half a second
 
@@ -87,7 +91,9 @@ class Comparison:
         if kind in PLAIN:
             return None if self._reads or (kind is type(back) and given == back) else _plain_loss(given, back)
         if is_secret(kind):
-            return secret_loss(kind)
+            return None if _arrives(given, back) else secret_loss(kind)
+        if isinstance(given, _SUBCLASSED) and not isinstance(given, enum.Enum):
+            return None if self._reads else _plain_loss(_plain(given), back)
         if self._again is not None and type(back) in _JSON and not isinstance(given, (*_CONTAINERS, dict)):
             return self.own_loss(given)
         fields = fields_of(type(back))
@@ -97,7 +103,7 @@ class Comparison:
             return self._dict_loss(given, back)
         if isinstance(back, set | frozenset):
             return self._set_loss(given, back)
-        if isinstance(back, list | tuple):
+        if isinstance(back, list | tuple | deque):
             return self._items_loss(given, back)
         return _value_loss(given, back)
 
@@ -127,33 +133,37 @@ class Comparison:
 
     def _record_loss(self, given: Any, back: Any, fields: tuple[str, ...]) -> Loss | None:
         if type(given) is type(back) or _origin(type(given)) is _origin(type(back)):
+            is_model = hasattr(given, "__pydantic_extra__")
+            read: Callable[[Any, str, Any], Any] = field_of if is_model else getattr
             for name in fields:
-                value, there = getattr(given, name, _ABSENT), getattr(back, name, _ABSENT)
+                value, there = read(given, name, _ABSENT), read(back, name, _ABSENT)
                 if type(value) in PLAIN and type(value) is type(there) and value == there:
                     continue
                 loss = self.loss(value, there)
                 if loss is not None:
                     return loss.under("field", name)
-            return self._extra_loss(given, back)
+            return self._extra_loss(given, back) if is_model else None
         root = root_of(back)
         if root is not None:
             return Comparison(self._again, reads=True).loss(given, getattr(back, root))
         if isinstance(given, dict) and not isinstance(back, tuple):
             return self._keys_loss(given, back)
-        if isinstance(back, tuple) and type(given) in (list, tuple):
-            return self._items_loss(given, back)
+        items = items_of(back) if type(given) in (list, tuple) else None
+        if items is not None:
+            return _changed(given, back) if len(given) > len(items) else self._items_loss(given, items[: len(given)])
         return _other_record(given, back, fields)
 
     def _extra_loss(self, given: Any, back: Any) -> Loss | None:
         """What a pydantic model has beside its fields."""
-        if not hasattr(given, "__pydantic_extra__"):
-            return None
         loss = self.loss(extra_of(given), extra_of(back))
         if loss is not None:
             return loss
         kept = private_of(back)
         for name, value in private_of(given).items():
-            if self.loss(value, kept.get(name, _ABSENT)) is not None:
+            there = kept.get(name, _ABSENT)
+            if type(value) is type(there) and _is_opaque(value):
+                continue  # the model makes its own
+            if self.loss(value, there) is not None:
                 return Loss(
                     f"the private attribute {name!r} of {type(given).__name__} would be lost",
                     "make it a field, or send it as a parameter of its own",
@@ -166,13 +176,14 @@ class Comparison:
         if names is KEYS_OF_ITS_OWN:
             return None
         inner = Comparison(self._again, reads=True) if is_pydantic else self
-        extra = extra_of(back)
+        extra, fields = extra_of(back), fields_of(type(back)) or ()
         for key, value in given.items():
             name = names.get(key, _ABSENT)
             if name is _ABSENT and key not in extra:
                 return _no_field(type(back)).under("key", key)
             if name is not None:  # None: the tag that chooses the type
-                loss = inner.loss(value, extra[key] if name is _ABSENT else getattr(back, name, _ABSENT))
+                compared = inner if name is _ABSENT or name in fields else self  # a computed field is read from nothing
+                loss = compared.loss(value, extra[key] if name is _ABSENT else field_of(back, name, _ABSENT))
                 if loss is not None:
                     return loss.under("key", key)
         return None
@@ -238,6 +249,18 @@ def is_secret(kind: type) -> bool:
     return hasattr(kind, "get_secret_value") and hasattr(kind, "__get_pydantic_core_schema__")
 
 
+def _arrives(secret: Any, back: Any) -> bool:
+    """Whether a serializer of the user's own wrote what the secret holds instead of asterisks, or it holds nothing."""
+    value = secret.get_secret_value()
+    arrived = type(back) is type(secret) and back.get_secret_value() == value
+    return arrived and (not value or str(secret) != value)
+
+
+def _plain(value: str | float) -> str | float:
+    """The text or the number that a value of a subclass is."""
+    return str.__str__(value) if isinstance(value, str) else int(value) if isinstance(value, int) else float(value)
+
+
 def _plain_loss(given: Any, back: Any) -> Loss | None:
     """A plain value: itself, a number that equals it, or what an annotation reads from it."""
     kind = type(back)
@@ -274,7 +297,8 @@ def _is_equal(given: Any, back: Any) -> bool:
         if not isinstance(back, datetime | time):  # a date, which has no time
             return False
         naive = given.replace(tzinfo=None, fold=0) == back.replace(tzinfo=None, fold=0)
-        return bool(naive and given.utcoffset() == back.utcoffset())
+        zoned = (given.tzinfo is None) == (back.tzinfo is None)  # the offset of a time in a zone is not known
+        return bool(naive and zoned and given.utcoffset() == back.utcoffset())
     if isinstance(given, Decimal):
         return given.compare_total(back) == 0
     own: Any = type(given).__eq__
@@ -284,10 +308,16 @@ def _is_equal(given: Any, back: Any) -> bool:
     return bool(given == back)
 
 
+def _is_opaque(value: Any) -> bool:
+    """Whether a value equals only itself and holds nothing that can be seen, as a lock does."""
+    own: Any = type(value).__eq__
+    return own is object.__eq__ and not hasattr(value, "__dict__") and not hasattr(value, "__slots__")
+
+
 def _inside(value: Any, fields: tuple[str, ...] | None) -> Iterable[tuple[str, Any, Any]]:
     """What a value is made of: the kind of the step to it, the step, and the part."""
     if fields is not None:
-        return [("field", name, getattr(value, name, None)) for name in fields]
+        return [("field", name, field_of(value, name, _ABSENT)) for name in fields]
     if isinstance(value, Mapping):
         return [("key", key, item) for key, item in value.items()]
     return [("index", index, item) for index, item in enumerate(value)] if isinstance(value, _CONTAINERS) else ()

@@ -13,6 +13,11 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, get_args
 
+import msgspec
+
+from taskharbor.model.record_fields import goes_by_name
+
+_BY_NAME = {"by_name": True, "by_alias": True}
 _KEYS_ONLY = (type(None), bool, tuple, frozenset)
 _BASES: dict[type, Callable[[Any], Any]] = {  # a datetime is a date, so it comes first
     datetime: lambda value: datetime.combine(date(value.year, value.month, value.day), _time(value), value.tzinfo),
@@ -26,8 +31,7 @@ def to_plain(value: Any) -> Any:
     """Convert a value that the JSON encoder does not know to one that it does, or TypeError."""
     kind: Any = type(value)
     if hasattr(kind, "model_dump"):  # the class: an instance may answer to any name, as a Mock does
-        # No warnings: they quote the value, and what they are about is compared (arrival.py).
-        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        return _dumped(value.model_dump, by_alias=not goes_by_name(kind))
     for plain in (str, int, float):  # subclasses: numpy.float64, markupsafe.Markup, IntFlag-like numbers
         if isinstance(value, plain):
             return plain.__str__(value) if plain is str else plain(value)
@@ -35,7 +39,7 @@ def to_plain(value: Any) -> Any:
         if isinstance(value, base):
             return convert(value)
     if _is_pydantic(kind):
-        return _adapter(kind).dump_python(value, mode="json", round_trip=True, warnings=False)
+        return _dumped(_adapter(kind).dump_python, value)
     if type(value) in _KEYS_ONLY:  # the encoder knows these as values, so here they are keys
         raise TypeError(
             f"a dict has a key of type {type(value).__name__}, which JSON cannot hold; make the keys text or send pairs"
@@ -44,6 +48,15 @@ def to_plain(value: Any) -> Any:
         f"{type(value).__name__} cannot be written as JSON; use plain values, dataclasses, msgspec structs or pydantic "
         "models, or give your own codec="
     )
+
+
+def _dumped(dump: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What pydantic writes. No warnings: they quote the value, and what they are about is compared (arrival.py)."""
+    try:
+        return dump(*args, mode="json", round_trip=True, warnings=False, **options)
+    except ValueError as error:
+        what = ": ".join(str(error).split(": ")[:2])  # then comes the text of a serializer, which may quote the value
+        raise TypeError(f"{what}; send plain values, or give the model a serializer that takes this one") from None
 
 
 def _time(value: datetime) -> time:
@@ -61,10 +74,15 @@ def from_plain(type: Any, value: Any) -> Any:
             f"{name} cannot be read from JSON; annotate with plain types, dataclasses, msgspec structs or pydantic "
             "models"
         )
+    annotation = type if annotation is None else annotation
+    adapter, how = _adapter(annotation), _BY_NAME if goes_by_name(annotation) else {}
     try:
-        return _adapter(type if annotation is None else annotation).validate_python(value)
-    except ValueError as error:
-        raise Refused(_without_values(error)) from None
+        return adapter.validate_python(value, **how)
+    except Exception as error:
+        try:  # a strict model reads text as a date, and a list as a tuple, only where it knows that it reads JSON
+            return adapter.validate_json(msgspec.json.encode(value), **how)
+        except Exception:
+            raise Refused(_without_values(error)) from None
 
 
 class Refused(ValueError):

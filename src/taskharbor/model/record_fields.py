@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
@@ -43,7 +43,7 @@ def fields_of(kind: type) -> tuple[str, ...] | None:
 def keys_of(kind: type) -> tuple[Mapping[str, str | None], bool]:
     """The fields of a record by the keys of a dict that stands for it, and whether pydantic reads that dict.
 
-    None instead of a field: the tag that chooses the type.
+    Computed fields are among them: a model writes them, too. None instead of a field: the tag that chooses the type.
     """
     if issubclass(kind, msgspec.Struct):
         keys: dict[str, str | None] = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
@@ -54,8 +54,15 @@ def keys_of(kind: type) -> tuple[Mapping[str, str | None], bool]:
     model: Any = kind
     if any(each.info.mode in ("before", "wrap") for each in model.__pydantic_decorators__.model_validators.values()):
         return KEYS_OF_ITS_OWN, True
+    keys = {field.alias or name: name for name, field in model.model_computed_fields.items()}
+    if goes_by_name(model):
+        keys |= {name: name for name in model.model_fields}
+    return keys | _keys_of_model(model), True
+
+
+def _keys_of_model(model: Any) -> dict[str, str | None]:
     by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
-    keys = {}
+    keys: dict[str, str | None] = {}
     for name, field in model.model_fields.items():
         if field.validation_alias is None or by_name:
             keys[name] = name
@@ -63,7 +70,47 @@ def keys_of(kind: type) -> tuple[Mapping[str, str | None], bool]:
             key = alias if isinstance(alias, str) else next(iter(getattr(alias, "path", ())), None)
             if isinstance(key, str):
                 keys[key] = name if isinstance(alias, str) else None  # a path takes a part of what is there
-    return keys, True
+    return keys
+
+
+@lru_cache(maxsize=1000)
+def goes_by_name(annotation: Hashable) -> bool:
+    """Whether a pydantic model in an annotation is written and read by the names of its fields.
+
+    By alias it could not read what it writes: its aliases are for one direction only, or others for each. pydantic
+    reads by name since 2.11.
+    """
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is None or "by_name" not in pydantic.TypeAdapter.validate_python.__kwdefaults__:
+        return False
+    waiting: list[Any] = [annotation]
+    seen: set[type] = set()
+    for part in waiting:  # which grows meanwhile
+        waiting += get_args(part)
+        if isinstance(part, type) and _is_model(part) and part not in seen:
+            seen.add(part)
+            model: Any = part
+            keys, fields = _keys_of_model(model), model.model_fields
+            if any(keys.get(field.serialization_alias or name) != name for name, field in fields.items()):
+                return True
+            waiting += [field.annotation for field in fields.values()]
+    return False
+
+
+def field_of(value: Any, name: str, otherwise: Any) -> Any:
+    """The value of a field, read past pydantic's descriptor, which warns of a deprecated one."""
+    inside = getattr(value, "__dict__", _NOTHING)
+    return inside[name] if name in inside else getattr(value, name, otherwise)
+
+
+def items_of(value: Any) -> tuple[Any, ...] | None:
+    """The items of the JSON array that a record is written as: of a named tuple, of an `array_like` struct."""
+    if isinstance(value, tuple):
+        return tuple(value)
+    if isinstance(value, msgspec.Struct) and value.__struct_config__.array_like:
+        tag, items = value.__struct_config__.tag, msgspec.structs.astuple(value)
+        return items if tag is None else (tag, *items)
+    return None
 
 
 def root_of(value: Any) -> str | None:

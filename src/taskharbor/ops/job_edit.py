@@ -49,7 +49,7 @@ def edit_of(harbor: Harbor, info: JobInfo, typed: Mapping[str, str]) -> Amend:
 
 def _codec_of(harbor: Harbor, type: str) -> tuple[Codec, Signature | None]:
     task = harbor.tasks.get(type)
-    return (JsonCodec(), None) if task is None else (harbor.codec, task.handler.signature)
+    return (JsonCodec(), None) if task is None else (harbor.codec, task.handler.signature.of_json())
 
 
 def _whole(text: str, name: str) -> int:

@@ -7,6 +7,7 @@ further down.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from taskharbor.tasks.payload_check import Changed
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.payload_layout import Layout
 
-_strict = Comparison()
+_STRICT, _OF_JSON = Comparison(), Comparison(reads=True)
 
 
 class Signature:
@@ -31,6 +32,13 @@ class Signature:
         self.codec = codec
         self.name: str = name or str(getattr(function, "__qualname__", type(function).__name__))
         self._layout: Layout | None = None
+        self._comparison = _STRICT
+
+    def of_json(self) -> Signature:
+        """The same, for arguments that a person typed as JSON: bytes are base64 text there, and every key is text."""
+        found = copy.copy(self)
+        found._comparison = _OF_JSON
+        return found
 
     @property
     def layout(self) -> Layout:
@@ -185,9 +193,13 @@ class Signature:
         """Changed if a value would arrive as another one."""
         for name, arrived in zip(layout.names, back, strict=True):
             value = arguments.get(name)
-            if type(value) in layout.trusted[name] or (name in layout.safe and value == arrived):
+            if type(value) in layout.trusted[name]:
                 continue
-            loss = _strict.loss(value, arrived)
+            try:
+                loss = None if name in layout.safe and value == arrived else self._comparison.loss(value, arrived)
+            except Exception as error:
+                why = "nested too deeply" if isinstance(error, RecursionError) else f"== raised {type(error).__name__}"
+                raise Changed(f"parameter {name!r}: {why}; send a simpler value") from None
             if loss is not None:
                 raise Changed(f"parameter {name!r}: {loss.told(f'$.{name}')}")
 
@@ -209,8 +221,10 @@ class Signature:
         """The error for a call whose arguments cannot be encoded; it names the first wrong parameter."""
         layout = self.layout
         for name, value in arguments.items():
+            data = None
             try:
-                layout.read_partial(layout.write({name: value}))
+                data = layout.write({name: value})
+                layout.read_partial(data)
             except Exception as cause:
                 error = cause
                 break
@@ -220,6 +234,8 @@ class Signature:
             return self._refuse(describe(error, layout.names))
         if isinstance(error, RecursionError):
             return ValueError(f"{self.name}: parameter {name!r}: nested too deeply, or contains itself")
+        if data is not None:  # the user's own check: its text may quote the value
+            return self._refuse(f"parameter {name!r}: refused with {type(error).__name__}")
         kind = TypeError if isinstance(error, TypeError) else ValueError
         return kind(f"{self.name}: parameter {name!r}: {error}")
 

@@ -161,11 +161,12 @@ _BELOW_A_DECORATOR = {name: below_a_decorator(name) for name in ("options", "s",
 class Step(Generic[R_co]):
     """A task with arguments, not yet enqueued: `send_email.s(to="ada")`. Its repr shows no values."""
 
-    __slots__ = ("arguments", "task")
+    __slots__ = ("_signature", "arguments", "task")
 
-    def __init__(self, task: Task[..., R_co], arguments: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task[..., R_co], arguments: Mapping[str, Any], signature: Signature | None = None) -> None:
         self.task = task
         self.arguments = dict(arguments)
+        self._signature = signature or task.handler.signature
 
     def __repr__(self) -> str:
         return f"Step({self.task.name!r}{''.join(f', {name}=…' for name in self.arguments)})"
@@ -183,18 +184,25 @@ class Step(Generic[R_co]):
     @lists_options
     def options(self, **options: Unpack[CallOptions]) -> Step[R_co]:
         """The same step with other options. They are those of the task."""
-        return Step(self.task.options(**options), self.arguments)
+        return Step(self.task.options(**options), self.arguments, self._signature)
 
     def lacking(self) -> tuple[str, ...]:
         """The required parameters that have no argument yet."""
-        return self.task.handler.signature.lacking(self.arguments)
+        return self._signature.lacking(self.arguments)
 
     def call(self) -> TaskCall:
         """The call to enqueue; TypeError if an argument is missing or does not fit."""
-        task, signature = self.task, self.task.handler.signature
+        task, signature = self.task, self._signature
         signature.complete(self.arguments)
         payload = signature.encode(self.arguments)
         return TaskCall(task.name, payload, task._options, signature.return_type, None, signature)
+
+
+def step_of_json(task: Task[..., R], value: Any) -> Step[R]:
+    """A step from arguments that a person typed as JSON: an object by name, or the only argument."""
+    signature = task.handler.signature.of_json()
+    args, kwargs = ((), value) if isinstance(value, dict) else ((value,), {})
+    return Step(task, signature.bind(args, kwargs, partial=True), signature)
 
 
 def default_name(function: Callable[..., Any]) -> str:

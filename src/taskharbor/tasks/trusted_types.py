@@ -81,4 +81,6 @@ def _by_equality(info: Any) -> bool:
         return all(map(_by_equality, info.item_types))
     if isinstance(info, inspect.DictType):
         return _by_equality(info.key_type) and _by_equality(info.value_type)
-    return type(info) in _OF_SCALARS or isinstance(info, inspect.EnumType | inspect.LiteralType)
+    # A time without a zone equals one in a zone whose offset depends on the day.
+    is_scalar = type(info) in _OF_SCALARS and not isinstance(info, inspect.TimeType)
+    return is_scalar or isinstance(info, inspect.EnumType | inspect.LiteralType)

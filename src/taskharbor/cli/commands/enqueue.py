@@ -130,14 +130,15 @@ async def _store(driver: Driver, now: datetime, job: JobRecord, delay: timedelta
 
 def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: dict[str, Any]) -> TaskCall:
     """The call, checked against the task's parameters."""
+    from taskharbor.tasks.task import step_of_json
+
     task = harbor.tasks.get(name)
     if task is None:
         known = ", ".join(sorted(harbor.tasks)) or "none"
         raise usage_error(f"--job: {target.app} has no task {name!r}; it has: {known}. Omit --app to enqueue it anyway")
     try:
         value = harbor.codec.decode(payload)
-        changed = task.options(**options)
-        return (changed.s(**value) if isinstance(value, dict) else changed.s(value)).call()
+        return step_of_json(task.options(**options), value).call()
     except (TypeError, ValueError) as error:
         raise usage_error(str(error)) from error
 

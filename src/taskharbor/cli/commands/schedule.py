@@ -421,6 +421,7 @@ def _what(target: Target, job: str, payload: bytes, queue: str | None) -> Schedu
     """What the schedule makes: a step of the app's task, or a job by the name of its type."""
     from taskharbor.client.request import JobRequest
     from taskharbor.model.codec import JsonCodec
+    from taskharbor.tasks.task import step_of_json
 
     harbor = target.harbor
     given: dict[str, Any] = {} if queue is None else {"queue": queue}
@@ -432,8 +433,7 @@ def _what(target: Target, job: str, payload: bytes, queue: str | None) -> Schedu
             known = ", ".join(sorted(harbor.tasks)) or "none"
             raise usage_error(f"--job: {target.app} has no task {job!r}; it has: {known}. Omit --app to add it anyway")
         value = harbor.codec.decode(payload)
-        step = task.options(**given) if given else task
-        return step.s(**value) if isinstance(value, dict) else step.s(value)
+        return step_of_json(task.options(**given) if given else task, value)
     except (TypeError, ValueError) as error:
         raise usage_error(str(error)) from error
 
