@@ -13,6 +13,7 @@ What ran is written down only when `make` asks for it with TASKHARBOR_LANES=fold
 environment at once and given to xdist's workers by hand, so that a pytest started *by* a test never counts.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -35,6 +36,12 @@ RECORDS = pytest.StashKey[defaultdict[str, lanes.Record]]()
 # what a run with a seed finds becomes an `@example`, which every run tries.
 hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True, database=None)
 hypothesis.settings.register_profile("seeded", deadline=None, print_blob=True, database=None)
+# Hypothesis draws numbers and words of the program too, those of the modules that were imported by then: other values
+# in another order of tests, and after a change elsewhere in the program. There is no setting for it.
+with contextlib.suppress(ImportError):  # older versions do not do that
+    from hypothesis.internal.conjecture import providers
+
+    providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined,assignment]  # it is not public
 
 
 def in_ci() -> bool:

@@ -79,8 +79,6 @@ class Server:
         self.data = f"{self.folder}/data"
         self._give_away(self.folder)
         self.folders = folders = self._reachable(folders)
-        self.port = free_port()
-        self.settings = {**SETTINGS, **settings, "unix_socket_directories": self.folder, "port": str(self.port)}
         self.process: subprocess.Popen[bytes] | None = None
         self.bouncer: subprocess.Popen[bytes] | None = None
         self.made = 0
@@ -93,6 +91,8 @@ class Server:
         else:
             source = ("-h", "127.0.0.1", "-p", str(of.port), "-U", "harbor")
             self._run(binary("pg_basebackup", folders), "-D", self.data, "-R", "-c", "fast", *source)
+        self.port = free_port()  # not before: what comes above takes seconds, and others look for ports as well
+        self.settings = {**SETTINGS, **settings, "unix_socket_directories": self.folder, "port": str(self.port)}
         self.guard = subprocess.Popen(
             [sys.executable, "-c", GUARD, str(os.getpid()), f"{self.data}/postmaster.pid", self.folder],
             stdin=subprocess.DEVNULL,

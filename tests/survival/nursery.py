@@ -50,7 +50,7 @@ def wrong_clock(skew: float, chance: random.Random) -> None:
 
 def harbor_of(spec: dict[str, Any]) -> tuple[Harbor, Tasks]:
     if "skew" in spec:
-        wrong_clock(spec["skew"], random.Random(spec["seed"] * 1000 + os.getpid()))
+        wrong_clock(spec["skew"], random.Random("{seed} {role} {skew}".format_map(spec)))
     failpoint, pen = Failpoint(spec.get("failpoint", "")), Pen(spec["folder"])
 
     async def before_the_start(ctx: JobContext, call_next: Call) -> object:

@@ -385,6 +385,7 @@ def test_a_few_of_a_list_are_chosen_by_value(monkeypatch: pytest.MonkeyPatch) ->
 
 
 DRAWN = """
+import program
 from hypothesis import given, strategies as st
 
 @given(st.integers())
@@ -393,10 +394,14 @@ def test_drawn(number): print(f"<{number}>")
 
 
 def test_every_value_is_the_same_each_time_unless_a_seed_is_given(project: Path) -> None:
+    """Also when other numbers stand in the program: another commit, or more modules that were imported before."""
     (project / "tests/unit/test_sample.py").write_text(DRAWN)
-    plugin = ["-s", "-p", "_hypothesis_pytestplugin"]
-    drawn = [pytest_in(project, *plugin, *seed).stdout for seed in ([], [], ["--hypothesis-seed=7"])]
-    first, again, seeded = (re.findall(r"<(-?\d+)>", out) for out in drawn)
+    drawn = []
+    for version, seed in enumerate(([], [], ["--hypothesis-seed=7"])):
+        (project / "program.py").write_text(f"NUMBERS = {[*range(1000, 1000 + 100 * version)]}")
+        out = pytest_in(project, "-s", "-p", "_hypothesis_pytestplugin", *seed).stdout
+        drawn.append(re.findall(r"<(-?\d+)>", out))
+    first, again, seeded = drawn
     assert len(first) == len(seeded) == 100
     assert first == again != seeded
 
