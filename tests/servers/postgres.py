@@ -91,7 +91,7 @@ class Server:
         else:
             source = ("-h", "127.0.0.1", "-p", str(of.port), "-U", "harbor")
             self._run(binary("pg_basebackup", folders), "-D", self.data, "-R", "-c", "fast", *source)
-        self.port = free_port()  # not before: what comes above takes seconds, and others look for ports as well
+        self.port: int = free_port()  # not before: what comes above takes seconds, and others look for ports as well
         self.settings = {**SETTINGS, **settings, "unix_socket_directories": self.folder, "port": str(self.port)}
         self.guard = subprocess.Popen(
             [sys.executable, "-c", GUARD, str(os.getpid()), f"{self.data}/postmaster.pid", self.folder],

@@ -154,7 +154,7 @@ async def test_a_commit_that_is_refused_because_no_renewal_got_through_is_no_cra
     await bench.enqueue(job("j"))
     async with bench.running(worker):
         await bench.heard(OutcomeRefused)
-        await told(bench, 1)
+        await told(bench, 1, ())
     assert table == []
 
 
