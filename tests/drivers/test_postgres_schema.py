@@ -107,7 +107,7 @@ def test_one_of_an_unreleased_version_is_refused(address, number, oldest):
         asyncio.run(PostgresDriver(address).migrate())
 
 
-def test_a_table_meta_of_another_program_is_no_reason_to_drop_its_schema(address):
+def test_a_table_meta_of_another_program_costs_nobody_a_schema(address):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("create table public.meta (key text, value text)")
     with pytest.raises(DriverError, match="'public' cannot be used: column \"version\" does not exist"):

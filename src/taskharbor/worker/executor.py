@@ -72,13 +72,17 @@ class Executor:
         knows_leases: bool = True,
     ) -> None:
         """`knows_leases`: the leases of deliveries are up to date here. A supervisor renews them elsewhere."""
-        self._settings, self._handlers = settings, handlers
-        self._clock, self._observers, self._held = clock, observers, held
-        self.capacity = Capacity(
-            worker=settings.name, concurrency=settings.concurrency, clock=clock, observers=observers
+        self._settings, self._handlers, self._clock, self._observers, self._held = (
+            settings,
+            handlers,
+            clock,
+            observers,
+            held,
         )
+        name, slots = settings.name, settings.concurrency
+        self.capacity = Capacity(worker=name, concurrency=slots, clock=clock, observers=observers)
         self.decider = Decider(
-            worker=settings.name,
+            worker=name,
             builder=OutcomeBuilder(
                 settings=settings, retry=retry, clock=clock, observers=observers, deaths=handlers.deaths
             ),
@@ -91,7 +95,7 @@ class Executor:
             figures=figures,
         )
         self.interrupts = Interrupts(
-            worker=settings.name,
+            worker=name,
             clock=clock,
             observers=observers,
             held=held,
@@ -100,7 +104,7 @@ class Executor:
             on_settled=self.on_settled,
         )
         self._invocation = Invocation(
-            worker=settings.name,
+            worker=name,
             around=around,
             observers=observers,
             running=self.capacity.running,
