@@ -72,13 +72,8 @@ class Executor:
         knows_leases: bool = True,
     ) -> None:
         """`knows_leases`: the leases of deliveries are up to date here. A supervisor renews them elsewhere."""
-        self._settings, self._handlers, self._clock, self._observers, self._held = (
-            settings,
-            handlers,
-            clock,
-            observers,
-            held,
-        )
+        self._settings, self._handlers, self._held = settings, handlers, held
+        self._clock, self._observers, self._monotonic = clock, observers, clock.monotonic
         name, slots = settings.name, settings.concurrency
         self.capacity = Capacity(worker=name, concurrency=slots, clock=clock, observers=observers)
         self.decider = Decider(
@@ -118,7 +113,6 @@ class Executor:
         self._emits_started = True  # whether anyone observes JobStarted; asked for each batch
         self._notes_current = True  # whether anyone asks which job is running; asked for each batch
         self._create_task = _task_maker(asyncio.get_running_loop())
-        self._monotonic = clock.monotonic
         self._latest_start_s = settings.lease.total_seconds() if knows_leases else float("inf")
 
     def room(self) -> int:
