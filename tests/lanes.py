@@ -218,7 +218,7 @@ def table(lanes: Iterable[Lane], ran: Mapping[str, Record], run: str = "test") -
 
 
 def run() -> str:
-    """Which run this is: test, quick, matrix, chaos or soak."""
+    """Which run this is: test, quick, full, matrix, chaos or soak."""
     value = os.environ.get("TASKHARBOR_LANE") or "test"
     if value not in RUNS:
         raise ValueError(f"TASKHARBOR_LANE: expected {', '.join(RUNS)}, got {value!r}")

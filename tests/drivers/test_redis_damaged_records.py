@@ -77,9 +77,6 @@ def test_neighbours_of_damaged_records_go_on(kind, standing):
 
     @settings(
         max_examples=lanes.figure(test=8, full=50),
-        deadline=None,
-        database=None,
-        derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
     @given(st.lists(st.sampled_from(VALUES), min_size=len(FIELDS), max_size=len(FIELDS)), st.randoms())

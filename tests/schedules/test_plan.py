@@ -93,7 +93,7 @@ def changed(schedule: Schedule, what: str, how: Any, now: datetime, number: int)
     return called(does[what](), f"{number}")
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(options(), STEPS)
 def test_each_slot_is_decided_once(first: dict[str, Any], steps: list[Any]) -> None:
     journal = Journal(make_plan(0), lambda: 0.0)
