@@ -29,8 +29,9 @@ PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 PYTEST  := PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 SEEDED  := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --timeout=7200
 LANES   := .lanes
-# Where the quick lanes are: to look through all tests for them would take as long as running them.
-QUICK   := tests/unit tests/client tests/security tests/drivers/test_conformance_memory.py
+# Where the quick lanes are: to look through all tests for them would take as long as running them. The tests of the
+# lanes themselves start pytest again and again, and are as slow as the rest of tests/unit.
+QUICK   := tests/unit tests/client tests/security tests/drivers/test_conformance_memory.py --ignore=tests/unit/test_lanes.py
 CHECKED := $(wildcard src tests bench examples)
 
 # A recipe line that runs a tool in silence and shows what it said only if it failed.

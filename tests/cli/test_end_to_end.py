@@ -59,7 +59,7 @@ class Shell:
         return looking_again(look, f"{id} is {facts}")
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("redis_store"))
+@pytest.mark.left_to("full", except_for=lanes.Chosen("sqlite_store"))
 @pytest.mark.parametrize("make", STORES)
 def test_a_whole_run_with_nothing_but_commands(make: Callable[[Path], str], tmp_path: Path) -> None:
     shell = Shell(make(tmp_path))

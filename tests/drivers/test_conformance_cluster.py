@@ -49,5 +49,5 @@ def between_slots(name: str) -> bool:
 @pytest.mark.lane("conformance-cluster")
 @pytest.mark.left_to("full", except_for=between_slots)
 class TestCluster(ClusterCases):
-    damage_samples = lanes.figure(test=8, full=40, chaos=1_000)
+    damage_samples = lanes.figure(test=4, full=40, chaos=1_000)
     damage_seed = lanes.seed()

@@ -26,4 +26,4 @@ class MemoryCases(DriverCases):
 
 @pytest.mark.lane("conformance-memory")
 class TestMemory(MemoryCases):
-    damage_samples = lanes.figure(test=40, full=200, chaos=1_000)
+    damage_samples = lanes.figure(test=20, full=200, chaos=1_000)

@@ -74,5 +74,5 @@ class PostgresCases(DriverCases):
 
 @pytest.mark.lane("conformance-postgres")
 class TestPostgres(PostgresCases):
-    damage_samples = lanes.figure(test=10, full=200, chaos=1_000)
+    damage_samples = lanes.figure(test=5, full=200, chaos=1_000)
     damage_seed = lanes.seed()

@@ -33,7 +33,7 @@ class RedisCases(DriverCases):
 @pytest.mark.lane("conformance-redis")
 class TestRedis(RedisCases):
     kind = "redis7"
-    damage_samples = lanes.figure(test=12, full=200, chaos=1_000)
+    damage_samples = lanes.figure(test=6, full=200, chaos=1_000)
     damage_seed = lanes.seed()
 
 

@@ -36,4 +36,4 @@ fast_sqlite_folder = fast_folder
 
 @pytest.mark.lane("conformance-sqlite")
 class TestSqlite(SqliteCases):
-    damage_samples = lanes.figure(test=40, full=200, chaos=1_000)
+    damage_samples = lanes.figure(test=10, full=200, chaos=1_000)

@@ -158,6 +158,7 @@ def test_every_statement_reads_the_index_that_was_made_for_it():
                     assert found[: len(indexes)] == indexes, f"{call} beside {number}: {text}"
 
 
+@pytest.mark.left_to("full", except_for=lanes.Chosen("many schedules"))
 @pytest.mark.parametrize("of", ["one schedule", "many schedules"])
 def test_dead_rows_are_not_read_again_and_again(of):
     """Nothing is vacuumed. An entry of an index whose row is dead is marked by the first call that meets it."""

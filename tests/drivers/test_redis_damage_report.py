@@ -231,7 +231,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if lanes
 ALL_NAN = [("field", victim, "th_pri", "nan") for victim in range(10)]
 
 
-@settings(max_examples=lanes.figure(test=40, full=300), phases=PHASES)
+@settings(max_examples=lanes.figure(test=20, full=300), phases=PHASES)
 @given(histories)
 @example([*ALL_NAN, ("pass", 400), ("reserve", 9)])
 def test_damage_between_any_two_calls_costs_the_damaged_job_alone(history: list[tuple]) -> None:

@@ -150,7 +150,7 @@ def test_a_history(name):
     play(HISTORIES[name], "redis7")
 
 
-@settings(max_examples=lanes.figure(test=40, full=300), phases=PHASES)
+@settings(max_examples=lanes.figure(test=20, full=300), phases=PHASES)
 @given(st.lists(steps, min_size=1, max_size=25), st.sampled_from(["redis7", "redis6"]))
 def test_pages_hold_what_a_sorted_set_would(history, kind):
     play(history, kind)

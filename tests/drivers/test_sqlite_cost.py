@@ -359,7 +359,7 @@ async def settled(path, size, analyze):
     return cost
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("False"))
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("analyze", [False, True])
 def test_settling_a_member_costs_the_same_in_a_group_of_ten_or_ten_thousand(fast_sqlite_folder, analyze):
     steps, moves = asyncio.run(settled(fast_sqlite_folder / f"few-{analyze}.db", 10, analyze))

@@ -10,7 +10,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests import lanes
 from tests.in_django.environment import described, python, version
 from tests.in_django.site_program import BACKEND, PATIENCE, SITE, clean, command, run
 from tests.servers import postgres
@@ -118,7 +117,7 @@ print(json.dumps([[str(job.status) for job in jobs], sorted(job.return_value for
     assert len(json.loads(listed)["jobs"] if "jobs" in listed else json.loads(listed)) >= 5
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("kept and checked"))
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("kept", ["closed", "kept and checked"])
 def test_the_database_is_restarted_under_a_worker(tmp_path: Path, kept: str) -> None:
     """The next job works, of a plain function and of a coroutine; and the worker leaves no connection behind."""

@@ -66,6 +66,7 @@ def test_a_seed_is_the_same_run_each_time() -> None:
         assert trace(play(make_plan(number))) == trace(play(make_plan(number)))
 
 
+@pytest.mark.left_to("full")
 def test_the_hash_seed_does_not_matter() -> None:
     code = "from tests.simulation.run import digest; print(digest(range(40, 60)))"
     told = [
