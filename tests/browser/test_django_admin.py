@@ -93,7 +93,7 @@ def test_each_defence_alone_keeps_a_name_from_acting(chromium: Browser, site: Si
     with WatchedTab(chromium, site.urls["wsgi"], off) as tab:
         expect(log_in(tab).get_by_text("Site administration")).to_be_visible()
         page = tab.open(f"/admin/jobs/queues/{quote(TEXT, safe='')}")
-        for verb, past in (("Pause", "paused"), ("Resume", "resumed")):
+        for verb, past in (("Pause", "paused"), ("Resume", "resumed")) if kept else ():
             with page.expect_response(lambda reply: reply.request.method == "POST") as got:
                 page.get_by_role("button", name=verb, exact=True).click()
                 if verb == "Pause":
@@ -103,9 +103,8 @@ def test_each_defence_alone_keeps_a_name_from_acting(chromium: Browser, site: Si
             expect(
                 page.get_by_role("button", name="Resume" if verb == "Pause" else "Pause", exact=True)
             ).to_be_visible()
-            if kept is not None:
-                assert tab.owned == []
-        if kept is None:
+            assert tab.owned == []
+        if kept is None:  # one click alone: what the answer does comes after it
             with page.expect_response(lambda reply: reply.url.endswith("/admin/jobs/queues/payments/pause")):
                 page.get_by_role("button", name="Pause", exact=True).click()
                 page.locator("#ask-yes").click()
