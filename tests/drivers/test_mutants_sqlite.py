@@ -48,7 +48,7 @@ MUTANTS = (
         "expiry compared with <",
         ("lease", "fence", "settle"),
         (
-            ("leases.py", "or job.moment <= now", "or job.moment < now"),
+            ("leases.py", "if job.moment <= now", "if job.moment < now"),
             ("sql/ack.sql", "moment > :now", "moment >= :now"),
             ("sql/extend.sql", "moment > ?", "moment >= ?"),
         ),
