@@ -5,8 +5,6 @@ of revisions keeps a slot from being fired twice. Now and then a client sends a 
 """
 
 import asyncio
-import functools
-import itertools
 import random
 import threading
 from collections import Counter
@@ -14,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pytest
 
@@ -28,8 +26,7 @@ from taskharbor.drivers import (
     open_driver,
 )
 from tests import lanes
-from tests.servers import postgres
-from tests.servers import redis as servers
+from tests.drivers.head_stores import PLACES, on_every_store
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 CLIENTS = lanes.figure(test=8, full=64)
@@ -38,48 +35,11 @@ SCHEDULES_STORED = lanes.figure(test=400, full=10_000)
 QUEUES = [f"q{number}" for number in range(5)]
 THREADS = 4
 TRIES = 100
-_number = itertools.count()
 
 
-class Place(NamedTuple):
-    lane: str
-    empty: Callable[[Path], str]
-    """An empty store: its DSN."""
-
-
-@functools.cache
-def database() -> str:
-    return postgres.shared().address(postgres.shared().store())
-
-
-def _postgres(folder: Path) -> str:
-    postgres.empty(database())
-    return database()
-
-
-def _redis(folder: Path) -> str:
-    servers.shared().empty()
-    return servers.shared().url
-
-
-def _cluster(folder: Path) -> str:
-    servers.shared_cluster().empty()
-    return f"{servers.shared_cluster().url}?checks=0"
-
-
-PLACES = {
-    "memory": Place("threads-memory", lambda folder: f"memory://schedule-races-{next(_number)}"),
-    "sqlite": Place("sqlite", lambda folder: f"sqlite:///{folder}/jobs.db?synchronous=normal"),
-    "postgres": Place("locks-postgres", _postgres),
-    "redis": Place("redis", _redis),
-    "cluster": Place("races-cluster", _cluster),
-}
 pytestmark = [
     pytest.mark.timeout(3600),
-    pytest.mark.parametrize(
-        "place",
-        [pytest.param(name, marks=pytest.mark.lane(place.lane)) for name, place in PLACES.items()],
-    ),
+    on_every_store,
 ]
 
 

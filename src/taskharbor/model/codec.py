@@ -66,7 +66,7 @@ class JsonCodec:
         return data
 
     def loss(self, value: Any, back: Any) -> Loss | None:
-        """What `back`, decoded from the bytes of a value, lacks of it. A JSON form that holds all of it is no loss."""
+        """What a value loses on its way: `back` is decoded from its bytes. None if nothing is lost."""
         return self._form.loss(value, back)
 
     def _again(self, value: Any) -> Any:

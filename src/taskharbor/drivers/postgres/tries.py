@@ -103,8 +103,8 @@ def unavailable(options: PostgresOptions, error: BaseException) -> BackendUnavai
 
 
 def not_opened(options: PostgresOptions, error: Exception) -> DriverError:
-    """The error for callers if a store could not be opened. What the server refuses for a reason that waiting does not
-    change is no outage: a worker would wait for ever."""
+    """The error for callers if a store could not be opened. A refusal that waiting cannot change is not reported as
+    an outage, for which a worker would wait for ever."""
     import psycopg
 
     if isinstance(error, psycopg.Error):
