@@ -169,6 +169,7 @@ def test_our_own_sample_must_not_fail(tmp_path: Path) -> None:
         rounds.run([subject("bench.nothing")], TINY, places.Files(tmp_path), lambda _: None)
 
 
+@pytest.mark.left_to("full")
 def test_a_sample_that_does_not_answer_is_ended_with_what_it_started(tmp_path: Path) -> None:
     with closing_place(places.Files(tmp_path)) as place, pytest.raises(rounds.Failed, match="no answer within") as told:
         rounds.sample(subject("tests.bench.sleeper"), "process", place, 1, limit=3)

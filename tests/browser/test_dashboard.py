@@ -280,7 +280,7 @@ def is_action(reply: Any, expected: re.Pattern[str]) -> bool:
     return reply.request.method == "POST" and expected.match(urlsplit(reply.url).path) is not None
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("operate"))
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("level", ["none", "view", "operate"])
 def test_each_level_sees_the_buttons_that_it_may_press(tab: Tab, served: Served, level: str):
     served.level = LEVELS[level]
@@ -336,6 +336,7 @@ def test_keys_theme_filter_and_a_stopped_stream(tab: Tab, served: Served):
     page.keyboard.press("Escape")
 
 
+@pytest.mark.left_to("full")
 def test_pages_can_be_read_without_scripts(chromium: Browser, served: Served):
     served.level = Access.view("vera")
     context = chromium.new_context(java_script_enabled=False)

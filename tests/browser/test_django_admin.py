@@ -44,7 +44,7 @@ def with_harbor(site: Site, call: Callable[[Harbor], T]) -> T:
         return pool.submit(run).result(PATIENCE_S)
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("wsgi"))
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_dead_job_is_retried_from_the_admin(chromium: Browser, site: Site, kind: str) -> None:
     context = chromium.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")

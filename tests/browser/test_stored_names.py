@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, Response, expect
 
 from taskharbor.dashboard.routes import ACTS
 from tests.browser.served import Served
-from tests.browser.watched import DEFENCES, EMPTY, TYPED, WatchedTab
+from tests.browser.watched import DEFENCES, EMPTY, WatchedTab
 from tests.dashboard.hostile import OTHERS, act_of, acts_on, later, pages_of, plant
 
 TEXT = act_of()
@@ -127,9 +127,8 @@ def test_no_action_and_no_page_carries_a_name_out(chromium: Browser, tmp_path: P
         tab.check()
 
 
-@pytest.mark.parametrize(
-    "kept", [pytest.param(kept, marks=[] if kept == TYPED else pytest.mark.left_to("full")) for kept in DEFENCES]
-)
+@pytest.mark.left_to("full")
+@pytest.mark.parametrize("kept", DEFENCES)
 def test_each_defence_alone_holds_for_every_action(chromium: Browser, tmp_path: Path, kept: str):
     with (
         Served(f"sqlite:///{tmp_path}/jobs.db") as served,

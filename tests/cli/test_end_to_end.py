@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests import lanes
 from tests.cli.shell import PATIENCE, Answer, Process, looking_again, program, taskharbor
 from tests.servers import postgres, redis
 
@@ -59,7 +58,7 @@ class Shell:
         return looking_again(look, f"{id} is {facts}")
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("sqlite_store"))
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("make", STORES)
 def test_a_whole_run_with_nothing_but_commands(make: Callable[[Path], str], tmp_path: Path) -> None:
     shell = Shell(make(tmp_path))

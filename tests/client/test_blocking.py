@@ -412,7 +412,7 @@ def test_an_interrupt_never_leaves_half_a_job_in_memory() -> None:
             try:
                 if not thread.ident:
                     thread.start()
-                while interrupted < 300:
+                while interrupted < 100:
                     client.enqueue(request)
                 stop.set()
                 thread.join()

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.django_admin.site import Site
 
 LOOK = """
@@ -21,6 +23,7 @@ def test_the_migration_makes_permissions_and_no_table(site: Site) -> None:
     assert nothing == [[], 0, []]
 
 
+@pytest.mark.left_to("full")
 def test_django_finds_nothing_to_migrate_and_dumps_what_is_there(site: Site) -> None:
     assert "No changes detected" in site.run("-m", "django", "makemigrations", "--check", "--dry-run")
     for every in ((), ("--all",)):

@@ -4,6 +4,8 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.docs import pages
 from tests.docs.pages import ROOT
 from tests.docs.terminal import Terminal
@@ -28,6 +30,7 @@ def steady(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
+@pytest.mark.left_to("full")
 def test_the_triage_works_as_it_is_typed(tmp_path: Path):
     blocks = pages.blocks(PAGE.read_text(encoding="utf-8"))
     shown = {

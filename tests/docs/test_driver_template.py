@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import lanes
 from tests.docs.pages import ROOT, blocks
 
@@ -27,6 +29,7 @@ def run(*command: str, folder: Path = TEMPLATE, **environment: str) -> subproces
     )
 
 
+@pytest.mark.left_to("full")
 def test_a_driver_that_follows_the_page_passes_the_suite(tmp_path):
     """Copied and renamed by the commands of the page. Only `pip install` is left out: pytest finds the package."""
     checkout = tmp_path / "checkout"

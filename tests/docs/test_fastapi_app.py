@@ -102,6 +102,7 @@ def test_an_order_is_stored_with_its_job_shipped_and_followed(where: str, loop: 
         running.stop()
 
 
+@pytest.mark.left_to("full")
 def test_the_progress_of_a_job_is_in_its_stream(tmp_path: Path) -> None:
     with programs(tmp_path) as running:
         with httpx.Client(base_url=running.serve(STEP_SECONDS="1.5"), timeout=PATIENCE) as client:

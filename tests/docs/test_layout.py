@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.docs import pages
 from tests.docs.pages import ROOT
 from tests.docs.terminal import Terminal
@@ -17,6 +19,7 @@ def test_the_project_of_the_page_works(tmp_path: Path):
         assert [code for code, _ in endings] == [0, 0], endings
 
 
+@pytest.mark.left_to("full")
 def test_a_forgotten_module_is_what_the_page_says(tmp_path: Path):
     with Terminal(tmp_path) as terminal:
         for step in pages.steps(ROOT / "docs" / "project-layout.md"):

@@ -147,6 +147,7 @@ def test_an_unknown_theme_is_reported():
         all_cases(["colour"])
 
 
+@pytest.mark.left_to("full")
 def test_the_machine_on_a_shared_store():
     check_machine(lambda: MemoryDriver("memory://"), runs=20, steps=40, share_store=True)
 

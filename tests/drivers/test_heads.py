@@ -17,7 +17,7 @@ def job(id, queue, **fields):
 
 
 @on_every_store
-@pytest.mark.parametrize("jobs", [1_500, pytest.param(200_000, marks=pytest.mark.left_to("full"))])
+@pytest.mark.parametrize("jobs", [600, pytest.param(200_000, marks=pytest.mark.left_to("full"))])
 def test_a_crowd(place, jobs, tmp_path):
     """The oldest is the oldest of all, and workers get what is next, in its order."""
 

@@ -9,7 +9,7 @@ from tests import lanes
 
 @pytest.mark.lane("machine-memory")
 class TestMachine(DriverMachine):
-    machine_runs = lanes.figure(test=40, full=600)
+    machine_runs = lanes.figure(test=20, full=600)
     machine_shrinks = lanes.shrinks()
     machine_shares_store = False
 

@@ -17,7 +17,7 @@ def store() -> str:
 
 @pytest.mark.lane("machine-postgres")
 class TestMachine(DriverMachine):
-    machine_runs = lanes.figure(test=12, full=300)
+    machine_runs = lanes.figure(test=8, full=300)
     machine_shrinks = lanes.shrinks()
 
     def make_driver(self):

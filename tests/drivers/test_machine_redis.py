@@ -33,7 +33,7 @@ class RedisMachine(DriverMachine):
 @pytest.mark.lane("machine-redis")
 class TestRedis(RedisMachine):
     kind = "redis7"
-    machine_runs = lanes.figure(test=8, full=300)
+    machine_runs = lanes.figure(test=5, full=300)
 
 
 @pytest.mark.lane("machine-redis")
@@ -76,7 +76,7 @@ class SeveralClients(RedisDriver):
 
 @pytest.mark.lane("machine-cluster")
 class TestCluster(DriverMachine):
-    machine_runs = lanes.figure(test=6, full=120)
+    machine_runs = lanes.figure(test=3, full=120)
     machine_shrinks = lanes.shrinks()
 
     def make_driver(self):

@@ -34,6 +34,7 @@ def test_a_manual_failover_under_load_loses_nothing(tmp_path):
     cluster.settle()
 
 
+@pytest.mark.left_to("full")
 def test_a_lost_primary():
     """Its replica receives nothing for a while, then it dies. In durable mode nothing that was acknowledged is lost;
     else exactly what was acknowledged while the replica received nothing."""

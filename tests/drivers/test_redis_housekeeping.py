@@ -315,6 +315,7 @@ def test_it_runs_beside_a_worker_and_ends_with_its_driver(cluster):
     live(story)
 
 
+@pytest.mark.left_to("full")
 def test_one_of_three_nodes_is_gone():
     """Workers and clients of queues on the others go on; what could not be noted is noted when it is back."""
     cluster = servers.Cluster(primaries=3, node_timeout=1000, cluster_require_full_coverage="no")

@@ -25,6 +25,7 @@ def parts(options: str) -> dict[str, dict[str, int]]:
     return {state: found for state, _, found in asyncio.run(redis_memory.measure(emptied() + options, JOBS))}
 
 
+@pytest.mark.left_to("full")
 def test_a_waiting_job_costs_less_than_500_bytes_without_the_index():
     found = asyncio.run(redis_memory.measure(f"{emptied()}?omniq_index=0", figure(test=5_000, full=20_000)))
     assert found[0][0] == "waiting"

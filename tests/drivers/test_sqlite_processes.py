@@ -69,6 +69,7 @@ def test_many_processes_start_at_once(tmp_path):
     connection.close()
 
 
+@pytest.mark.left_to("full")
 def test_a_process_that_opens_the_file_again_keeps_it_while_others_come_and_go(tmp_path):
     """Workers and applications open several drivers on one file; commands of the shell open it and close it."""
     path = tmp_path / "jobs.db"

@@ -75,6 +75,7 @@ def test_killed_under_load(store, own, tmp_path):
         load.each_is_explained()
 
 
+@pytest.mark.left_to("full", except_for=lanes.Chosen("postgres"))
 @every
 def test_calls_and_hints_come_back(store, own):
     """A driver outlives its server: calls fail with one word while it is away, and work when it is back."""

@@ -30,7 +30,6 @@ from tests.servers import redis as servers
 pytestmark = pytest.mark.left_to(
     "full",
     except_for=lanes.Chosen(
-        "test_a_worker_killed_at_any_command_after_the_last_member_releases_each_finalizer_once",
         "test_a_flow_across_hash_slots_is_cancelled_as_a_whole",
     ),
 )

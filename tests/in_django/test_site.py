@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.in_django.site_program import BACKEND, run
 from tests.servers import postgres, redis
 
@@ -25,6 +27,7 @@ def test_a_file(tmp_path: Path) -> None:
     run("test", CASES[0], SITE_DATABASE=str(tmp_path / "db"), SITE_CONNECTIONS=connections)
 
 
+@pytest.mark.left_to("full")
 def test_postgres() -> None:
     """Django drops the test databases at the end: no handler has left a connection open."""
     database = postgres.shared().address(postgres.shared().database())

@@ -205,7 +205,7 @@ def drawn(test: int, full: int) -> settings:
 
 @pytest.mark.parametrize("part", parts)
 def test_whatever_one_part_does_there_is_an_outcome(part: str) -> None:
-    @drawn(test=20, full=600)
+    @drawn(test=8, full=600)
     @given(parts[part])
     def each(ending: Ending) -> None:
         check(ending)
@@ -213,7 +213,7 @@ def test_whatever_one_part_does_there_is_an_outcome(part: str) -> None:
     each()
 
 
-@drawn(test=100, full=2_000)
+@drawn(test=40, full=2_000)
 @given(endings)
 def test_whatever_all_of_them_do_together_there_is_an_outcome(ending: Ending) -> None:
     check(ending)

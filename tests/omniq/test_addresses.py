@@ -37,6 +37,7 @@ def test_a_socket_in_the_file_system(tmp_path):
         server.stop()
 
 
+@pytest.mark.left_to("full")
 def test_a_cluster_of_which_the_first_node_is_down():
     cluster = servers.shared_cluster()
     cluster.empty()

@@ -37,7 +37,7 @@ def test_on_memory() -> None:
     live("memory://")
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("sqlite", "postgres", "redis", "cluster"))
+@pytest.mark.left_to("full", except_for=lanes.Chosen("sqlite", "postgres", "redis"))
 @pytest.mark.parametrize("store", [*STORES.values(), *KINDS_OF_REDIS.values()], ids=[*STORES, *KINDS_OF_REDIS])
 def test_on_a_store(store: Callable[[Path], str], tmp_path: Path) -> None:
     live(store(tmp_path))

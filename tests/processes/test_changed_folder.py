@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.servers import postgres
@@ -26,6 +27,7 @@ def kept_by_the_supervisor(there: Yard, cwd: Path, dsn: str) -> None:
         assert f"event={trouble}" not in there.log
 
 
+@pytest.mark.left_to("full")
 def test_a_relative_path_of_the_application_belongs_to_its_folder(tmp_path: Path) -> None:
     (tmp_path / "environment").write_text(json.dumps({"TASKHARBOR_DSN": "sqlite:///jobs.db"}))
     (tmp_path / "inner").mkdir()
@@ -42,6 +44,7 @@ def test_a_relative_path_of_the_command_line_belongs_to_that_folder(tmp_path: Pa
     assert not list((tmp_path / "inner").iterdir())
 
 
+@pytest.mark.left_to("full")
 def test_the_supervisor_uses_the_database_that_the_application_chose(tmp_path: Path) -> None:
     server = postgres.shared()
     address = server.address(server.database())

@@ -17,7 +17,6 @@ from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, eventually, exists
 pytestmark = pytest.mark.left_to(
     "full",
     except_for=lanes.Chosen(
-        "test_a_process_that_has_retired_and_does_not_exit_is_killed",
         "swallow",
         "test_the_kernel_ends_an_orphan_whose_interpreter_is_held",
     ),

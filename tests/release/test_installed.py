@@ -54,6 +54,7 @@ PYTHONS = [
 ]
 
 
+@pytest.mark.left_to("full")
 @pytest.mark.may_skip("a Python that is not on this machine; `make matrix` names it as not tested")
 @pytest.mark.parametrize("version", PYTHONS)
 def test_the_package_alone_runs_the_first_example_and_the_tour(

@@ -65,6 +65,7 @@ def test_a_lifespan_that_fails_at_the_start_is_one_line_and_exit_code_1(here: Ya
     assert len(words(here)) <= 2
 
 
+@pytest.mark.left_to("full")
 def test_a_lifespan_that_fails_later_is_tried_again_with_growing_pauses(here: Yard) -> None:
     """The processes served before: a database may be away for a while."""
     program = here.start("--no-spare", "--concurrency", "1")

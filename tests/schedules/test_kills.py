@@ -31,7 +31,7 @@ PLACES: dict[str, Callable[[Path], str | None]] = {
 }
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("postgresql"))
+@pytest.mark.left_to("full")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PLACES)
 def test_slots_are_jobs_under_kills(name: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.simulation.plan import FAULTS, make_plan
 from tests.simulation.run import digest, play, report, shrink, trace
 from tests.simulation.sometimes import SOMETIMES
 
-SEEDS = figure(test=200, full=2_000)
+SEEDS = figure(test=120, full=2_000)
 CHUNKS = 20
 
 

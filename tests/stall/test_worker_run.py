@@ -23,7 +23,7 @@ def promised() -> float:
     return float(found[1])
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("test_it_ends_while_a_handler_runs[postgres-1]"))
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("signals", [1, 2])
 def test_it_ends_while_a_handler_runs(store: Store, signals: int, tmp_path: Path) -> None:
     """Its handler waits for a file that never comes, so there is a job to give back, and the store does not take it."""

@@ -13,7 +13,6 @@ from tests.supervisor.worker_run import Yard, eventually, on, yard
 pytestmark = pytest.mark.left_to(
     "full",
     except_for=lanes.Chosen(
-        "test_a_handler_that_holds_the_interpreter_for_longer_than_its_lease_is_not_run_twice",
         "test_a_stopped_process_loses_its_leases_and_its_later_outcomes_are_refused",
     ),
 )

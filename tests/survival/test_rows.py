@@ -12,7 +12,7 @@ from tests.survival.stores import folder_for_files
 
 ROWS = load()
 EACH_TIME = lanes.Chosen(
-    *("kill-points-postgres", "zombie-sqlite", "zombie-redis", "chords-cluster", "cut-replies-redis"),
+    *("kill-points-postgres", "zombie-sqlite", "chords-cluster", "cut-replies-redis"),
     *("idempotent-race-postgres", "full-redis"),
 )
 """Kills, stopped workers, joins, lost replies, races, no room. The others run in `make full`; `make chaos` runs all at

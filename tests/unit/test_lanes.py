@@ -257,6 +257,7 @@ def recorded(project: Path) -> dict[str, dict[str, int]]:
     return {name: dict(record.tally) for name, record in lanes.read_records(project / ".lanes").items()}
 
 
+@pytest.mark.left_to("full")
 def test_xdist_workers_write_down_what_passed(project: Path) -> None:
     done = pytest_in(project, "-n", "2", TASKHARBOR_LANES=".lanes")
     assert done.returncode == 0, done.stdout
