@@ -22,13 +22,13 @@ from taskharbor.model.events import Observers
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack
 from taskharbor.observe.log import LogObserver
-from taskharbor.policy.retry import DEFAULT_RETRY
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.prepare import prepare
-from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.delivery import OutcomeQueue
 from taskharbor.worker.executor import Executor
-from taskharbor.worker.invocation import Surroundings
-from taskharbor.worker.outcome_queue import OutcomeQueue
+from taskharbor.worker.losses import Losses
+from taskharbor.worker.outage import Outage
+from taskharbor.worker.parts import WorkerParts
 from taskharbor.worker.settings import settings
 
 ROUNDS = 5
@@ -65,28 +65,24 @@ async def _settle(jobs: int) -> Sample:
 
 async def _executor(jobs: int) -> Sample:
     batches = await _reserved(await _filled(jobs))
-    held: dict[str, Delivery] = {}
-
-    outcomes = OutcomeQueue(jobs)
-    handlers = HandlerRegistry()
+    handlers, clock, observers = HandlerRegistry(), StoreClock(), Observers((LogObserver(),))
     handlers.add(Handler(TYPE, noop))
-    executor = Executor(
+    parts = WorkerParts(
         settings=settings(name="bench"),
+        driver=open_driver(ours.DSN),
         handlers=handlers,
-        around=Surroundings(),
-        retry=DEFAULT_RETRY,
-        clock=StoreClock(),
-        observers=Observers((LogObserver(),)),
-        held=held,
-        outcomes=outcomes,
-        on_refused=lambda delivery: None,
+        clock=clock,
+        observers=observers,
+        outage=Outage("bench", clock, observers),
+        outcomes=OutcomeQueue(jobs),
     )
+    executor = Executor(parts, Losses(parts))
     with Stopwatch() as watch:
         for batch in batches:
             executor.start(batch)
             await asyncio.sleep(0)
-            for delivery, _ in outcomes.take(jobs):
-                del held[delivery.lease.token]
+            for delivery, _ in parts.outcomes.take(jobs):
+                del parts.held[delivery.lease.token]
     await executor.stop(asyncio.Event())
     return watch.sample(jobs)
 

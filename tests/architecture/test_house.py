@@ -90,7 +90,6 @@ def _as_ruff_sorts(name: str) -> tuple[int, str]:
 MAX_FUNCTION_LINES = 60
 MAY_BE_LONG = {
     "run in src/taskharbor/cli/commands/worker.py": "one parameter for each option of the command",
-    "__init__ in src/taskharbor/worker/services.py": "makes each service once, in the order of their dependence",
 }
 SAME_NAME = {
     "JobCancelled": "public: an exception, and an event",

@@ -18,7 +18,6 @@ from taskharbor.tasks.results import Results
 from taskharbor.worker import losses
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.executor import Executor
-from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import Heart
 from taskharbor.worker.interrupts import Interrupts
 from taskharbor.worker.settler import Settler
@@ -41,7 +40,7 @@ def a_failed_settle_is_not_repeated(patch: pytest.MonkeyPatch) -> None:
         except Exception:
             for run, _ in batch:
                 self._held.pop(run.lease.token, None)
-            self._on_settled()
+            self._decider.on_settled()
             return
         self._report(batch, answers)
 
@@ -99,8 +98,8 @@ def a_lost_lease_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def leases_are_never_extended(patch: pytest.MonkeyPatch) -> None:
-    async def beat(self: Any, driver: Any) -> float:
-        return float(self.every)
+    async def beat(self: Any, extend: Any) -> float:
+        return float(self._every)
 
     patch.setattr(Heart, "beat", beat)
 
@@ -117,13 +116,12 @@ def a_lease_that_was_cut_off_counts_as_a_crash(patch: pytest.MonkeyPatch) -> Non
 
 @mutation
 def a_worker_claims_every_lease_that_it_lost(patch: pytest.MonkeyPatch) -> None:
-    note = losses.CutOff.note
+    def claim(self: Any, delivery: Any) -> None:
+        self.cut_off.append((delivery.job.id, delivery.job.deliveries))
+        self.noted += 1
+        self.on_note()
 
-    def claim(self: Any, delivery: Any, now: Any) -> None:
-        delivery.unrenewed = True
-        note(self, delivery, max(now, delivery.lease.expires_at))
-
-    patch.setattr(losses.CutOff, "note", claim)
+    patch.setattr(losses.Losses, "note", claim)
 
 
 @mutation
@@ -144,18 +142,11 @@ def a_suspect_does_not_wait_for_outcomes_on_their_way(patch: pytest.MonkeyPatch)
 def a_reserve_heard_after_stop_is_dropped(patch: pytest.MonkeyPatch) -> None:
     start = Executor.start
 
-    def ignore(self: Any, batch: Any) -> None:
+    def ignore(self: Any, *reserved: Any) -> None:
         if not self._stopping:
-            start(self, batch)
-
-    stop_fetcher = Fetcher.ask_to_stop
-
-    def ask(self: Any) -> None:
-        stop_fetcher(self)
-        self._start = lambda batch: None
+            start(self, *reserved)
 
     patch.setattr(Executor, "start", ignore)
-    patch.setattr(Fetcher, "ask_to_stop", ask)
 
 
 @mutation

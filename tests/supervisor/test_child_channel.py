@@ -9,20 +9,18 @@ import pytest
 from taskharbor import Worker
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import JobNotInflight, LeaseMismatch, TaskHarborError
-from taskharbor.model.events import Observers
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.progress import read_note
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.testing import ManualClock
 from taskharbor.worker.delivery import Delivery
-from taskharbor.worker.losses import CutOff, LossDriver
-from taskharbor.worker.outage import Outage
+from taskharbor.worker.losses import Losses
 from taskharbor.worker.progress_notes import ProgressNotes
-from taskharbor.worker.settings import settings
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.child_channel import ChildChannel
 from tests.supervisor.child_messages import LEASE, NOW, async_test, taken
+from tests.worker.workbench import parts_of
 
 
 class Line:
@@ -133,12 +131,13 @@ async def test_a_lease_that_expired_during_the_reserve_is_not_started() -> None:
     await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], clock.now())
     handlers = HandlerRegistry()
     handlers.add(Handler("t", lambda: None, timeout=7))
-    driver_of_fetcher = line.channel.hand_over(weighing(driver, clock), clock, handlers, settings(name="w"))
-    [reserved] = await driver_of_fetcher.reserve(["default"], clock.now(), LEASE, 1, "w")
+    parts = parts_of(driver, clock, handlers=handlers)
+    reserve = line.channel.hand_over(parts, Losses(parts))
+    [reserved] = await reserve(clock.now(), 1)
     assert reserved.job.id == "a"
     before = clock.now()
     clock.advance(31)  # the process stood still between the question and the answer
-    assert await driver_of_fetcher.reserve(["default"], before, LEASE, 1, "w") == []
+    assert await reserve(before, 1) == []
     [told, nothing] = [message for message in line.said() if isinstance(message, messages.Taken)]
     assert ([each.limit for each in told.leases], nothing.leases) == ([7.0], [])
     await driver.close()
@@ -204,11 +203,6 @@ def test_a_worker_whose_store_is_its_own_keeps_its_progress_for_its_own_heart(li
     assert notes.gate.waiting
 
 
-def weighing(driver: Any, clock: Any) -> LossDriver:
-    """The driver of a worker process, as it is handed over."""
-    return LossDriver(driver, clock, Outage("w", clock, Observers()), 3, CutOff())
-
-
 @async_test
 async def test_the_loss_before_a_suspect_travels_with_it() -> None:
     line, clock = Line(), ManualClock()
@@ -221,12 +215,13 @@ async def test_the_loss_before_a_suspect_travels_with_it() -> None:
         await driver.reserve(["default"], clock.now(), LEASE, 1, "dead")
         clock.advance(LEASE)
     line.channel.dsn = "redis://somewhere"
-    taker = line.channel.hand_over(weighing(driver, clock), clock, handlers, settings(name="w"))
-    assert await taker.reserve(["default"], clock.now(), LEASE, 1, "w") == []
+    parts = parts_of(driver, clock, handlers=handlers)
+    reserve = line.channel.hand_over(parts, Losses(parts))
+    assert await reserve(clock.now(), 1) == []
     [told] = [message for message in line.said() if isinstance(message, messages.SuspectTaken)]
     line.channel.suspect = told.lease
-    [reserved] = await taker.reserve(["default"], clock.now(), LEASE, 1, "other")
+    [reserved] = await reserve(clock.now(), 1)
     assert reserved.lost_by == Lost("dead", clock.now() - LEASE, clock.now())
-    assert (reserved.job.deliveries, reserved.job.ran_on) == (3, "w")
+    assert (reserved.job.deliveries, reserved.job.ran_on) == (3, parts.settings.name)
     await driver.close()
     line.close()

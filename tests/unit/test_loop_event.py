@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from taskharbor.worker.loop_event import LoopEvent
+from taskharbor.worker.capacity import LoopEvent
 
 
 def test_it_wakes_every_waiting_task() -> None:

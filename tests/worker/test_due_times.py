@@ -10,8 +10,8 @@ from taskharbor import Snooze
 from taskharbor.events import JobRetried, JobSnoozed, JobStarted
 from taskharbor.policy.retry import Fixed
 from taskharbor.testing.clock import START
-from taskharbor.worker import due_times
-from taskharbor.worker.due_times import DueTimes
+from taskharbor.worker import fetcher
+from taskharbor.worker.fetcher import DueTimes
 from tests.worker.workbench import Bench, bench_test, job
 
 HOUR = 3600.0
@@ -89,7 +89,7 @@ async def test_an_earlier_due_time_replaces_a_later_one(bench: Bench) -> None:
 
 
 def test_due_times_come_in_order_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(due_times, "MAX_TIMES", 50)
+    monkeypatch.setattr(fetcher, "MAX_TIMES", 50)
     rng, times = random.Random(7), DueTimes()
     offsets = [rng.randrange(1000) for _ in range(60)]
     for number, offset in enumerate(offsets):

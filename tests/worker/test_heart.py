@@ -19,7 +19,7 @@ from taskharbor.model.events import Observers
 from taskharbor.testing import Faults
 from taskharbor.worker import heart as heart_module
 from taskharbor.worker.heart import LoopWatch
-from tests.worker.workbench import PATIENCE, Bench, bench_test, job, waits_for
+from tests.worker.workbench import PATIENCE, Bench, bench_test, job, parts_of, waits_for
 
 LEASE = timedelta(seconds=30)
 
@@ -214,7 +214,7 @@ def test_a_blockage_that_ends_when_it_is_noticed_is_not_reported(ends: bool, mon
     @bench_test
     async def scenario(bench: Bench) -> None:
         loop, looked = _StandingLoop(), asyncio.Event()
-        watch = LoopWatch("w", {}, Observers([bench]))
+        watch = LoopWatch(parts_of(bench.driver, bench.clock, [bench]))
         bench._loop = asyncio.get_running_loop()
         watch._loop = loop  # type: ignore[assignment]  # replaced for the test
 

@@ -7,14 +7,11 @@ import pytest
 
 from taskharbor.drivers import open_driver
 from taskharbor.events import JobStarted, JobSucceeded
-from taskharbor.model.events import Observers
 from taskharbor.testing import ManualClock
 from taskharbor.worker.capacity import Capacity
-from taskharbor.worker.losses import CutOff
-from taskharbor.worker.outage import Outage
-from taskharbor.worker.settings import settings
+from taskharbor.worker.losses import Losses
 from taskharbor.worker.upkeep import BEAT_INTERVAL_S, CHECK_INTERVAL_S, ROUND_INTERVAL_S, Upkeep
-from tests.worker.workbench import Bench, bench_test, job, run
+from tests.worker.workbench import Bench, bench_test, job, parts_of, run
 
 
 class Following(ManualClock):
@@ -44,17 +41,8 @@ def test_upkeep_follows_the_stores_clock_each_round_and_on_request(
     clock = Following()
 
     async def main() -> None:
-        outage = Outage("w", clock, Observers())
-        driver = open_driver("memory://")
-        capacity = Capacity(worker="w", concurrency=1, clock=clock, observers=Observers())
-        upkeep = Upkeep(
-            settings=settings(name="w"),
-            driver=driver,
-            clock=clock,
-            outage=outage,
-            capacity=capacity,
-            cut_off=CutOff(),
-        )
+        parts = parts_of(open_driver("memory://"), clock)
+        upkeep = Upkeep(parts, Capacity(parts), Losses(parts))
         upkeep.start()
         await once_asleep(clock)
         assert clock.followed == 0
@@ -69,7 +57,7 @@ def test_upkeep_follows_the_stores_clock_each_round_and_on_request(
         await once_asleep(clock)
         assert clock.followed == 2
         await upkeep.stop()
-        assert outage.seconds == 0.0
+        assert parts.outage.seconds == 0.0
 
     run(main())
 

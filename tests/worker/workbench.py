@@ -1,15 +1,22 @@
 """A worker on a private memory store with a manual clock, and the signals that tests wait on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers import Driver, JobInfo, JobRecord, open_driver
 from taskharbor.events import Event, JobReserved
+from taskharbor.model.clock import Clock
+from taskharbor.model.events import Observer, Observers
+from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.testing import ManualClock
 from taskharbor.worker import Worker
+from taskharbor.worker.delivery import OutcomeQueue
+from taskharbor.worker.outage import Outage
+from taskharbor.worker.parts import WorkerParts
+from taskharbor.worker.settings import settings
 
 PATIENCE = 30  # seconds of real time after which a test gives up waiting; never a figure
 
@@ -31,6 +38,14 @@ def waits_for(event: asyncio.Event) -> Callable[[], Coroutine[Any, Any, None]]:
         await event.wait()
 
     return handler
+
+
+def parts_of(driver: Driver, clock: Clock, observers: Sequence[Observer] = (), **more: Any) -> WorkerParts:
+    """What the parts of a worker named "w" share, for a test of one of them."""
+    told = Observers(observers)
+    given: dict[str, Any] = {"settings": settings(name="w"), "handlers": HandlerRegistry(), **more}
+    outage, outcomes = Outage("w", clock, told), OutcomeQueue(given["settings"].concurrency)
+    return WorkerParts(driver=driver, clock=clock, observers=told, outage=outage, outcomes=outcomes, **given)
 
 
 class Bench:

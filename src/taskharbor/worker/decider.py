@@ -15,52 +15,33 @@ lease ends: the job is done by then, or it runs again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from taskharbor.model.clock import Clock
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError, TransactionFailed
-from taskharbor.model.events import JobSucceeded, Observers, OutcomeRefused
+from taskharbor.model.events import JobEnqueued, JobSucceeded, OutcomeRefused
+from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.trail import OutcomeT, with_trail
 from taskharbor.worker.delivery import SHUTDOWN, SNOOZED, TIMEOUT, Delivery
-from taskharbor.worker.figures import FigureCounter
-from taskharbor.worker.outcome_events import emit_spawned
-from taskharbor.worker.outcome_queue import OutcomeQueue
+from taskharbor.worker.losses import Losses
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.transaction import HandlerTransaction
 
 
-class Decider:
-    """Decides deliveries. `on_settled` is called for outcomes that did not go through the queue, and before it
-    `on_refused` for one that is not recorded."""
+class Decider(Part):
+    """Decides deliveries. `on_settled` is called when deliveries are held no longer."""
 
-    def __init__(
-        self,
-        *,
-        worker: str,
-        builder: OutcomeBuilder,
-        clock: Clock,
-        observers: Observers,
-        held: dict[str, Delivery],
-        outcomes: OutcomeQueue,
-        on_settled: Callable[[], None],
-        on_refused: Callable[[Delivery], None],
-        figures: FigureCounter | None = None,
-    ) -> None:
-        self._worker = worker
-        self._builder = builder
-        self._clock = clock
-        self._observers = observers
-        self._held = held
-        self._outcomes = outcomes
-        self._on_settled = on_settled
-        self._on_refused = on_refused
-        self._figures = figures
+    def __init__(self, parts: WorkerParts, losses: Losses, on_settled: Callable[[], None]) -> None:
+        super().__init__(parts)
+        self._builder = OutcomeBuilder(parts)
+        self._losses = losses
+        self.on_settled = on_settled
         self._aborts: set[asyncio.Task[None]] = set()  # asyncio itself keeps no reference to a task
 
     def decide(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -196,13 +177,19 @@ class Decider:
         if isinstance(refused, TransactionFailed):  # rolled back, as if the handler's last statement had failed
             return self.decide(delivery, self._builder.failed(delivery, refused.__cause__ or refused))
         if refused is not None:
-            return self._refused(delivery, refused)
+            return self.refused(delivery, refused)
         self._held.pop(delivery.lease.token, None)
         if self._figures is not None:
             self._figures.add([(delivery, ack)])
         self._observers.emit(JobSucceeded(delivery.job, self._worker, delivery.seconds))
-        emit_spawned(self._observers, ack.spawn, self._worker)
-        return self._on_settled()
+        self.spawned(ack.spawn)
+        return self.on_settled()
+
+    def spawned(self, jobs: Sequence[JobRecord]) -> None:
+        """Report the jobs that an outcome has brought into being."""
+        if self._observers.wants(JobEnqueued):
+            for job in jobs:
+                self._observers.emit(JobEnqueued(job, self._worker))
 
     async def undo(self, delivery: Delivery, transaction: HandlerTransaction) -> None:
         """Roll back, then settle what was decided: on SQLite nothing else can write before that."""
@@ -222,20 +209,21 @@ class Decider:
     async def _abort(self, delivery: Delivery, transaction: HandlerTransaction, why: str) -> None:
         await transaction.abort(why)
         self._settle_pending(delivery)
-        self._on_settled()
+        self.on_settled()
 
     def give_up_ending(self, delivery: Delivery) -> None:
         """Stop waiting for a transaction that does not end."""
         if delivery.pending is not None:
             return self._settle_pending(delivery)
         error = DriverError("its transaction has not ended in time; the job is done or runs again when its lease ends")
-        return self._refused(delivery, error)
+        return self.refused(delivery, error)
 
-    def _refused(self, delivery: Delivery, error: TaskHarborError) -> None:
+    def refused(self, delivery: Delivery, error: TaskHarborError) -> None:
+        """Its outcome is not recorded: the store refused it, or did not answer in time."""
         self._held.pop(delivery.lease.token, None)
-        self._on_refused(delivery)
+        self._losses.note(delivery)
         self._observers.emit(OutcomeRefused(delivery.job, self._worker, error))
-        return self._on_settled()
+        return self.on_settled()
 
     def _settle_pending(self, delivery: Delivery) -> None:
         delivery.ending = False

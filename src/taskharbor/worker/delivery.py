@@ -5,7 +5,8 @@
                         │ timeout, cancel, lost lease, end of the grace period: `stop_reason`, then interrupted
                         └ a thread that outlives its timeout keeps its slot after its job was decided
 
-A delivery is decided once: the first outcome stands, whatever the handler does afterwards.
+A delivery is decided once: the first outcome stands, whatever the handler does afterwards. The outcome queue takes it
+from the decider to the settler, so that neither knows the other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from typing import TypeAlias
 
 import msgspec
 
@@ -77,3 +79,44 @@ class Delivery(msgspec.Struct, eq=False):
             self.kill()
         elif self.task is not None and not self.in_thread:
             self.task.cancel()
+
+
+Decided: TypeAlias = tuple[Delivery, Outcome]
+"""A delivery and the outcome to settle it with."""
+
+
+class OutcomeQueue:
+    """What is decided and not yet written, first in, first out. It belongs to the worker's loop.
+
+    With four outcomes for each slot, and at least 64, it is full, and the fetcher takes no more jobs.
+    """
+
+    __slots__ = ("_max_outcomes", "changed", "waiting")
+
+    def __init__(self, slots: int) -> None:
+        self.waiting: list[Decided] = []
+        self.changed = asyncio.Event()  # set when the queue stops being empty; the settler clears it
+        self._max_outcomes = max(64, slots * 4)
+
+    def submit(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Add an outcome. Call it on the worker's loop."""
+        waiting = self.waiting
+        if not waiting:
+            self.changed.set()
+        waiting.append((delivery, outcome))
+
+    def take(self, limit: int) -> list[Decided]:
+        """Remove the oldest outcomes, at most `limit`, and return them."""
+        batch = self.waiting[:limit]
+        del self.waiting[:limit]
+        return batch
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the settler is so far behind that no more jobs should be taken."""
+        return len(self.waiting) >= self._max_outcomes
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether three quarters are taken: from here on the settler should not wait for more."""
+        return len(self.waiting) >= self._max_outcomes * 3 // 4

@@ -16,29 +16,23 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import SqlDriver
-from taskharbor.model.clock import Clock
 from taskharbor.model.current_job import CURRENT, is_wanted, note_handler_tasks
 from taskharbor.model.errors import LeaseExpired
-from taskharbor.model.events import JobReserved, JobStarted, Observers
+from taskharbor.model.events import JobReserved, JobStarted
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack
 from taskharbor.policy import decide
-from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import report_early_end
 from taskharbor.tasks.flow_metadata import JOIN_TYPE, LAUNCH_TYPE
-from taskharbor.tasks.handler import Handler, HandlerRegistry
+from taskharbor.tasks.handler import Handler
 from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.delivery import SHUTDOWN, UNKNOWN_TYPE, Delivery
-from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.interrupts import Interrupts
-from taskharbor.worker.invocation import Invocation, Surroundings
-from taskharbor.worker.outcome_queue import OutcomeQueue
-from taskharbor.worker.outcomes import OutcomeBuilder
-from taskharbor.worker.progress_notes import ProgressNotes
+from taskharbor.worker.invocation import Invocation
+from taskharbor.worker.losses import Losses
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.result_binder import Unbindable, Unready
-from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.stop_budget import leave_behind
 from taskharbor.worker.suspects import SuspectGate
 from taskharbor.worker.threads import unwrap
@@ -51,69 +45,23 @@ ENDING_GRACE_S = 2.0  # at a stop, for transactions to end once no handler is wa
 NO_PROBLEMS: Mapping[str, Exception] = {}
 
 
-class Executor:
+class Executor(Part):
     """Runs the jobs that the fetcher reserved. Everything here happens on the worker's loop."""
 
-    def __init__(
-        self,
-        *,
-        settings: WorkerSettings,
-        handlers: HandlerRegistry,
-        around: Surroundings,
-        retry: RetryPolicy,
-        clock: Clock,
-        observers: Observers,
-        held: dict[str, Delivery],
-        outcomes: OutcomeQueue,
-        on_refused: Callable[[Delivery], None],
-        transactions: SqlDriver | None = None,
-        notes: ProgressNotes | None = None,
-        figures: FigureCounter | None = None,
-        knows_leases: bool = True,
-    ) -> None:
+    def __init__(self, parts: WorkerParts, losses: Losses, *, knows_leases: bool = True) -> None:
         """`knows_leases`: the leases of deliveries are up to date here. A supervisor renews them elsewhere."""
-        self._settings, self._handlers, self._held = settings, handlers, held
-        self._clock, self._observers, self._monotonic = clock, observers, clock.monotonic
-        name, slots = settings.name, settings.concurrency
-        self.capacity = Capacity(worker=name, concurrency=slots, clock=clock, observers=observers)
-        self.decider = Decider(
-            worker=name,
-            builder=OutcomeBuilder(
-                settings=settings, retry=retry, clock=clock, observers=observers, deaths=handlers.deaths
-            ),
-            clock=clock,
-            observers=observers,
-            held=held,
-            outcomes=outcomes,
-            on_settled=self.on_settled,
-            on_refused=on_refused,
-            figures=figures,
-        )
-        self.interrupts = Interrupts(
-            worker=name,
-            clock=clock,
-            observers=observers,
-            held=held,
-            capacity=self.capacity,
-            decider=self.decider,
-            on_settled=self.on_settled,
-        )
-        self._invocation = Invocation(
-            worker=name,
-            around=around,
-            observers=observers,
-            running=self.capacity.running,
-            transactions=transactions,
-            notes=notes,
-        )
-        self._suspects = SuspectGate(
-            max_lost=settings.max_lost, held=held, decider=self.decider, launch=self._launch_later
-        )
+        super().__init__(parts)
+        self._monotonic = parts.clock.monotonic
+        self.capacity = Capacity(parts)
+        self.decider = Decider(parts, losses, self.on_settled)
+        self.interrupts = Interrupts(parts, self.capacity, self.decider, losses)
+        self._invocation = Invocation(parts, self.capacity.running)
+        self._suspects = SuspectGate(parts, self.decider, self._launch_later)
         self._stopping = False
         self._emits_started = True  # whether anyone observes JobStarted; asked for each batch
         self._notes_current = True  # whether anyone asks which job is running; asked for each batch
         self._create_task = _task_maker(asyncio.get_running_loop())
-        self._latest_start_s = settings.lease.total_seconds() if knows_leases else float("inf")
+        self._latest_start_s = parts.settings.lease.total_seconds() if knows_leases else float("inf")
 
     def room(self) -> int:
         """How many jobs may be taken now."""
@@ -164,7 +112,7 @@ class Executor:
                     delivery.task = create_task(execute(delivery, handler), job.id)
                 else:
                     if emits_reserved:
-                        self._observers.emit(JobReserved(job, self._settings.name))
+                        self._observers.emit(JobReserved(job, self._worker))
                     self._admit(delivery, unbound.get(lease.token), only_suspects)
             except Exception as error:  # one record that cannot be handled must not stop the others, nor the worker
                 self.decider.undecided(delivery, error)
@@ -242,7 +190,7 @@ class Executor:
             if self._notes_current:
                 CURRENT.set(delivery.job)
             if self._emits_started:
-                self._observers.emit(JobStarted(delivery.job, self._settings.name))
+                self._observers.emit(JobStarted(delivery.job, self._worker))
             try:
                 value = await self._invocation.call(delivery, handler)
             except BaseException as error:
@@ -297,7 +245,7 @@ class Executor:
         await self._wait_until_decided(asyncio.sleep(ENDING_GRACE_S))
         for delivery in capacity.ending():
             decider.give_up_ending(delivery)
-        await self.interrupts.deadlines.stop()
+        await self.interrupts.stop()
         await self._invocation.close(hurry)
         for delivery in capacity.running:
             delivery.stop_reason = delivery.stop_reason or SHUTDOWN

@@ -8,73 +8,85 @@ Reserving before a slot is free would use up the lease while the job waits. A re
 stops is awaited: its jobs are given back at once instead of when their leases end.
 
 When a job becomes due the store sends no hint. A worker knows the times of jobs that it has put off itself
-(`due_times`), and an idle one asks the store for the next time (`upcoming`). That may be too early: of a paused queue,
+(`DueTimes`), and an idle one asks the store for the next time (`upcoming`). That may be too early: of a paused queue,
 of a full group, of a job that another worker gets. So wake-ups that find nothing come at growing intervals.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import cast
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import UPCOMING, UpcomingDriver, offers
-from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
-from taskharbor.tasks.flow_metadata import BIND_KEY
-from taskharbor.worker.delivery import Delivery
-from taskharbor.worker.due_times import MAX_TIMES, DueTimes
-from taskharbor.worker.loop_event import LoopEvent
-from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.tasks.flow_metadata import BIND_KEY, JOIN_TYPE, LAUNCH_TYPE
+from taskharbor.worker.executor import Executor
+from taskharbor.worker.outage import Backoff
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.result_binder import ResultBinder
 from taskharbor.worker.service import Service
-from taskharbor.worker.settings import WorkerSettings
 
+MAX_TIMES = 1000  # of jobs that were put off
 FLOOR_S = 0.025  # doubled with each wake-up in vain: 0.05 s after the first, then 0.1, up to the poll interval
 
 
-class Fetcher(Service):
+class DueTimes:
+    """When the jobs that this worker has put off are due again, the next one first.
+
+    This is an optimisation only: what is not noted here is found by the next poll.
+    """
+
+    def __init__(self) -> None:
+        self._moments: list[datetime] = []
+
+    def note(self, moment: datetime) -> bool:
+        """Remember a time; return whether it is the next one now."""
+        if len(self._moments) >= MAX_TIMES:
+            return False
+        heapq.heappush(self._moments, moment)
+        return self._moments[0] is moment
+
+    def passed(self, now: datetime) -> None:
+        """Forget the times that have come: a reserve is about to look for their jobs."""
+        while self._moments and self._moments[0] <= now:
+            heapq.heappop(self._moments)
+
+    def seconds(self, now: datetime) -> float | None:
+        """Seconds until the next time; None without one."""
+        return (self._moments[0] - now).total_seconds() if self._moments else None
+
+
+class Fetcher(Part, Service):
     """Reserves jobs until a stop, or (`until_empty`) until a reserve returns none, none is held and `before_end` has
     nothing to do."""
 
     def __init__(
         self,
+        parts: WorkerParts,
+        executor: Executor,
         *,
-        settings: WorkerSettings,
-        driver: Driver,
-        clock: Clock,
-        outage: Outage,
-        held: dict[str, Delivery],
+        reserve: Callable[[datetime, int], Awaitable[list[Reserved]]],
         room: Callable[[], int],
-        changed: LoopEvent,
-        start: Callable[[list[Reserved], dict[str, Exception]], None],
-        binder: ResultBinder,
-        is_known: Callable[[str], bool],
         until_empty: bool,
         before_end: Callable[[], Awaitable[bool]],
     ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._driver = driver
-        self._clock = clock
-        self._outage = outage
-        self._held = held
+        super().__init__(parts)
+        driver = parts.driver
+        self._executor = executor
+        self._changed = executor.capacity.changed  # set whenever a handler has ended or an outcome was settled
+        self._binder = ResultBinder(parts)
+        self._reserve = reserve
         self._room = room
-        self._changed = changed  # set whenever a handler has ended or an outcome was settled
-        self._start = start
-        self._binder = binder
-        self._is_known = is_known  # whether this worker can run jobs of a type
         self._until_empty = until_empty
         self._before_end = before_end  # whether it did something that may have brought jobs: see `until_empty`
         self.polled_at: float | None = None
         self._due_times = DueTimes()
         self._upcoming = cast(UpcomingDriver, driver).upcoming if offers(driver, UPCOMING) else None
-        self._in_vain = (
-            0  # how many wake-ups at a time that the store named have found nothing to run since jobs were found
-        )
+        self._in_vain = 0  # how many wake-ups at a time that the store named found nothing to run since the last jobs
         self._woken = False  # by such a time
         self._not_here: set[datetime] = set()  # when jobs are due that this worker cannot run
         self._waiting = False
@@ -94,7 +106,7 @@ class Fetcher(Service):
             self.wake()
 
     async def run(self) -> None:
-        settings, backoff = self._settings, Backoff()
+        backoff = Backoff()
         while not self.stopping:
             self._changed.clear()
             limit = self._room()
@@ -104,7 +116,7 @@ class Fetcher(Service):
             idle, now = not self._held, self._clock.now()
             self._due_times.passed(now)
             try:
-                batch = await self._driver.reserve(settings.queues, now, settings.lease, limit, settings.name)
+                batch = await self._reserve(now, limit)
             except Exception as error:
                 self._outage.failed("reserve", error)
                 await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
@@ -124,7 +136,7 @@ class Fetcher(Service):
                     if reserved.job.metadata and BIND_KEY in reserved.job.metadata:
                         batch, unbound = await self._binder.bind(batch)
                         break
-                self._start(batch, unbound)
+                self._executor.start(batch, unbound)
                 await asyncio.sleep(0)  # let handlers that end within this turn free their slots first
             elif self._until_empty and idle:
                 if not await self._before_end():
@@ -132,6 +144,10 @@ class Fetcher(Service):
             elif not self.stopping:
                 self._in_vain += self._woken
                 await self._wait_for_work(await self._seconds_until_more(now))
+
+    def _is_known(self, type: str) -> bool:
+        """Whether this worker can run jobs of a type."""
+        return type in self._handlers or type in (JOIN_TYPE, LAUNCH_TYPE)
 
     async def _seconds_until_more(self, now: datetime) -> float | None:
         """Seconds until the store may have more jobs; None: it does not know, or not before the next poll.

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TypeAlias
 
 from taskharbor.drivers.features import FiguresDriver
 from taskharbor.model.attempts import AttemptKind
@@ -30,7 +29,7 @@ from taskharbor.model.histogram import RAN, WAITED, bucket_of
 from taskharbor.model.job import EPOCH, Figures
 from taskharbor.model.outcome import Fail, Outcome
 from taskharbor.policy.trail import kind_of
-from taskharbor.worker.delivery import SNOOZED, TIMEOUT, Delivery
+from taskharbor.worker.delivery import SNOOZED, TIMEOUT, Decided, Delivery
 
 FLUSH_INTERVAL_S = 15.0
 MAX_KEPT_ROWS = 5_000
@@ -47,8 +46,6 @@ NAMES = (
 _AT = {name: place for place, name in enumerate(NAMES)}
 _DONE, _RAN_MS, _WAITED_MS, _LOST = _AT["done"], _AT["ran_ms"], _AT["waited_ms"], _AT["lost"]
 _RAN, _WAITED = _AT[RAN[0]], _AT[WAITED[0]]
-
-Settled: TypeAlias = tuple[Delivery, Outcome]
 
 
 class FigureCounter:
@@ -67,7 +64,7 @@ class FigureCounter:
         self._skip = 0  # how many executions to pass over before the next one is timed
         self._flush_at = clock.monotonic() + FLUSH_INTERVAL_S
 
-    def add(self, batch: Sequence[Settled], others: Sequence[Settled] = ()) -> None:
+    def add(self, batch: Sequence[Decided], others: Sequence[Decided] = ()) -> None:
         """Count outcomes that the store has recorded; `others`: those of them that are not an Ack."""
         monotonic, size = self._monotonic, len(batch)
         if monotonic() >= self._minute_ends:
@@ -102,7 +99,7 @@ class FigureCounter:
     def _forget_rows(self) -> None:
         self._now_rows, self._only_row = {}, None
 
-    def _time(self, batch: Sequence[Settled], place: int, weight: int) -> None:
+    def _time(self, batch: Sequence[Decided], place: int, weight: int) -> None:
         """Count run times and waiting times, of each execution from `place` on or of one in `weight`."""
         while place < len(batch):
             delivery = batch[place][0]

@@ -11,23 +11,20 @@ import asyncio
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import AttemptsDriver
-from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable, InvalidJob, TaskHarborError
-from taskharbor.model.events import HandlerBlocked, Observers
+from taskharbor.model.events import HandlerBlocked
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.progress import Progress
 from taskharbor.worker import executor, invocation
 from taskharbor.worker.delivery import Delivery
-from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.outage import Backoff, RenewalGate
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.progress_notes import ProgressNotes, written
-from taskharbor.worker.renewal_gate import RenewalGate
 from taskharbor.worker.stop_budget import StopBudget, close
 
 CHECK_INTERVAL_S = 1.0  # between two checks of the worker's loop
@@ -36,47 +33,37 @@ NO_HANDLER_S = 1.0  # longer still, if the loop is in no handler
 OUR_FILES = (executor.__file__, invocation.__file__)  # the frames that call handlers
 OVERDUE_S = 10.0  # past a job's timeout: if its handler was not stopped by then, its lease is renewed no longer
 
+Extend: TypeAlias = Callable[..., Awaitable[Sequence[Lease | TaskHarborError]]]
+"""The `extend` of a driver."""
+
 
 def overdue(delivery: Delivery, monotonic: float) -> bool:
     """Whether a job has outlived its timeout and could not be stopped, because the worker's loop is blocked."""
     return delivery.due is not None and monotonic > delivery.due + OVERDUE_S
 
 
-class Heart:
-    """Extends all held leases in one call."""
+class Heart(Part):
+    """Extends all held leases in one call, which `extend` makes: that of a driver."""
 
     def __init__(
-        self,
-        *,
-        clock: Clock,
-        outage: Outage,
-        held: dict[str, Delivery],
-        lease: timedelta,
-        every: float,
-        on_lost: Callable[[Delivery, TaskHarborError], None],
-        gate: RenewalGate,
-        notes: ProgressNotes | None = None,
+        self, parts: WorkerParts, gate: RenewalGate, on_lost: Callable[[Delivery, TaskHarborError], object]
     ) -> None:
-        self._clock = clock
+        super().__init__(parts)
         self.gate = gate
-        self.outage = outage
-        self._held = held
-        self._lease = lease
-        self.every = every
-        self._on_lost = on_lost
-        self.notes = notes  # None: the store keeps no progress
+        self.on_lost = on_lost
+        self._every = parts.settings.heartbeat
         self._backoff = Backoff()
         self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
         self._missed: Lease | None = None  # of the last renewal that failed
 
-    async def run(self, driver: Driver) -> None:
+    async def run(self, extend: Extend) -> None:
         """Extend all leases again and again, and in between those whose jobs have reported progress."""
-        storing = None if self.notes is None else asyncio.ensure_future(self._store_notes(driver, self.notes))
-        seconds = self.every
+        storing = None if self._notes is None else asyncio.ensure_future(self._store_notes(extend, self._notes))
+        seconds = self._every
         try:
             while True:
                 await self._rest(seconds)
-                seconds = await self.beat(driver)
+                seconds = await self.beat(extend)
         finally:
             if storing is not None:
                 storing.cancel()
@@ -93,34 +80,34 @@ class Heart:
             for each in resting:
                 each.cancel()
 
-    async def _store_notes(self, driver: Driver, notes: ProgressNotes) -> None:
+    async def _store_notes(self, extend: Extend, notes: ProgressNotes) -> None:
         while True:
             await notes.gate.wait(self._clock)
-            await self.store_notes(driver)
+            await self.store_notes(extend)
 
-    async def beat(self, driver: Driver) -> float:
+    async def beat(self, extend: Extend) -> float:
         """Extend all leases; return after how many seconds to do it again."""
         moment = self._clock.monotonic()
-        if self.notes is not None:
-            self.notes.gate.take(self._clock)
+        if self._notes is not None:
+            self._notes.gate.take(self._clock)
         deliveries = [each for each in list(self._held.values()) if not overdue(each, moment)]
         if not deliveries and self.gate.renewing:
-            self.outage.answered("extend")  # nothing to renew: an earlier failure no longer matters
-        elif not await self._extend(driver, deliveries):
-            return min(self._backoff.next(), self.every)
+            self._outage.answered("extend")  # nothing to renew: an earlier failure no longer matters
+        elif not await self._extend(extend, deliveries):
+            return min(self._backoff.next(), self._every)
         self._backoff.reset()
-        return max(self.every - (self._clock.monotonic() - moment), 0)  # a slow store must not stretch the interval
+        return max(self._every - (self._clock.monotonic() - moment), 0)  # a slow store must not stretch the interval
 
-    async def store_notes(self, driver: Driver) -> None:
+    async def store_notes(self, extend: Extend) -> None:
         """Extend the leases of the jobs whose progress waits to be stored, and store it."""
-        assert self.notes is not None
-        self.notes.gate.take(self._clock)
+        assert self._notes is not None
+        self._notes.gate.take(self._clock)
         moment, held = self._clock.monotonic(), list(self._held.values())
         waiting = [each for each in held if each.progress is not each.noted and not each.decided]
         if deliveries := [each for each in waiting if not overdue(each, moment)]:
-            await self._extend(driver, deliveries)
+            await self._extend(extend, deliveries)
 
-    async def _extend(self, driver: Driver, deliveries: list[Delivery]) -> bool:
+    async def _extend(self, extend: Extend, deliveries: list[Delivery]) -> bool:
         """Extend leases, with the progress that waits; return False if some have to be tried again soon.
 
         Without deliveries the lease that was missed last is tried: its refusal shows that renewals reach the store.
@@ -128,26 +115,23 @@ class Heart:
         leases = [each.lease for each in deliveries]
         if not leases and self._missed is not None:
             leases = [self._missed]
-        notes = {} if self.notes is None else self.notes.take(deliveries)
+        notes = {} if self._notes is None else self._notes.take(deliveries)
         now = self._clock.now()
         for delivery in deliveries:
             delivery.unrenewed = delivery.unrenewed or delivery.lease.expires_at > now
         try:
             async with self._extending:
-                if notes:  # only a driver that takes them has any
-                    taker = cast(AttemptsDriver, driver)
-                    results = await taker.extend(leases, self._clock.now(), self._lease, written(notes))
-                else:
-                    results = await driver.extend(leases, self._clock.now(), self._lease)
+                more = [written(notes)] if notes else []  # only a driver that takes them has any
+                results = await extend(leases, self._clock.now(), self._settings.lease, *more)
             if len(results) != len(leases):
                 raise RuntimeError(f"the driver returned {len(results)} results for {len(leases)} leases")
         except Exception as error:
-            self.outage.failed("extend", error)
+            self._outage.failed("extend", error)
             self._missed = leases[-1]
             self.gate.update(renewing=not isinstance(error, BackendUnavailable | OSError))
             self._wait_again(notes)
             return False
-        self.outage.answered("extend")
+        self._outage.answered("extend")
         again = False
         for delivery, lease, result in zip(deliveries, leases, results, strict=bool(deliveries)):
             if isinstance(result, Lease):
@@ -160,15 +144,15 @@ class Heart:
                 delivery.noted = notes[lease.token]  # the store does not take it: without it the lease is extended
                 again = True
             elif not delivery.decided and lease.token in self._held:
-                self._on_lost(delivery, result)  # a decided one is being settled: the store decides then
+                self.on_lost(delivery, result)  # a decided one is being settled: the store decides then
         self.gate.update(renewing=True)
         if again:
             self._wait_again(notes)
         return not again
 
     def _wait_again(self, notes: dict[str, Progress]) -> None:
-        if notes and self.notes is not None:
-            self.notes.gate.waiting = True
+        if notes and self._notes is not None:
+            self._notes.gate.waiting = True
 
 
 class LoopHeart:
@@ -191,17 +175,17 @@ class LoopHeart:
             await budget.ended(self._task)
 
     async def _run(self) -> None:
-        await self._heart.run(self._driver)
+        await self._heart.run(self._driver.extend)
 
 
-class ThreadHeart:
+class ThreadHeart(Part):
     """A heart in a thread of its own, with a sibling of the worker's driver; it also watches the worker's loop."""
 
-    def __init__(self, heart: Heart, driver: Driver, clock: Clock, watch: LoopWatch) -> None:
+    def __init__(self, parts: WorkerParts, heart: Heart, watch: LoopWatch) -> None:
+        super().__init__(parts)
         self._heart = heart
-        self._driver = driver.sibling()
-        self._renewals = _Renewals(self._driver, driver, heart.every, watch)
-        self._clock = clock
+        self._driver = parts.driver.sibling()
+        self._renewals = _Renewals(self._driver, parts.driver, parts.settings.heartbeat, watch)
         self._watch = watch
         self._ended: asyncio.Future[None] | None = None  # of the worker's loop
         self._thread: threading.Thread | None = None
@@ -258,7 +242,7 @@ class ThreadHeart:
         """Renew for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._open())
-            group.create_task(self._heart.run(cast(Driver, self._renewals)))
+            group.create_task(self._heart.run(self._renewals.extend))
 
     async def _open(self) -> None:
         """Open the heart's driver: until then renewals go over the worker's, and no jobs are taken."""
@@ -267,12 +251,12 @@ class ThreadHeart:
             try:
                 await self._driver.open()
             except Exception as error:
-                self._heart.outage.failed("open for the heart", error)
+                self._outage.failed("open for the heart", error)
                 self._on_not_opened()
                 await asyncio.sleep(backoff.next())
             else:
                 self._renewals.opened = True
-                self._heart.outage.answered("open for the heart")
+                self._outage.answered("open for the heart")
                 return self._heart.gate.update(connected=True)
 
     def _on_not_opened(self) -> None:
@@ -319,13 +303,11 @@ class _Renewals:
         return await self._workers.extend(*arguments)
 
 
-class LoopWatch:
+class LoopWatch(Part):
     """Notices, from another thread, that the worker's loop is blocked, and by which handler."""
 
-    def __init__(self, worker: str, held: dict[str, Delivery], observers: Observers) -> None:
-        self._worker = worker
-        self._held = held
-        self._observers = observers
+    def __init__(self, parts: WorkerParts) -> None:
+        super().__init__(parts)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._time = self._loop.time  # the same for every loop

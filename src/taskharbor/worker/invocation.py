@@ -14,20 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, cast
 
 from taskharbor.drivers.contract import SqlDriver
-from taskharbor.model.events import JobProgress, Observers
+from taskharbor.model.events import JobProgress
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
 from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.worker.delivery import Delivery
-from taskharbor.worker.injector import Injector
-from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
-from taskharbor.worker.progress_notes import ProgressNotes
+from taskharbor.worker.middleware import await_within, call_within, wrap
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.threads import Threads, unwrap
 from taskharbor.worker.transaction import HandlerTransaction
 
@@ -37,37 +34,17 @@ if TYPE_CHECKING:
 NO_CONTEXT = JobContext(JobRecord(id="none", type="none"))  # for handlers that take no context: nothing reads it
 
 
-class Surroundings(msgspec.Struct, frozen=True):
-    """What is around every call of a handler. `child_processes=False`: one with process=True stays in this process."""
+class Invocation(Part):
+    """Calls handlers. `running`: the deliveries that occupy slots."""
 
-    middleware: tuple[Middleware, ...] = ()
-    call_middleware: tuple[CallMiddleware, ...] = ()
-    injector: Injector = msgspec.field(default_factory=Injector)
-    child_processes: bool = True
-
-
-class Invocation:
-    """Calls handlers. `transactions`: the driver, if its store has `ctx.transaction()`; `notes`: if it keeps
-    progress."""
-
-    def __init__(
-        self,
-        *,
-        worker: str,
-        around: Surroundings,
-        observers: Observers,
-        running: Collection[Delivery],
-        transactions: SqlDriver | None,
-        notes: ProgressNotes | None,
-    ) -> None:
-        self._worker = worker
+    def __init__(self, parts: WorkerParts, running: Collection[Delivery]) -> None:
+        super().__init__(parts)
+        around, driver = parts.around, parts.driver
         self._middleware = around.middleware
         self._call_middleware = around.call_middleware
         self._is_bare = not (self._middleware or self._call_middleware)
-        self._observers = observers
         self._running = running
-        self._transactions = transactions
-        self._notes = notes
+        self._transactions = cast(SqlDriver, driver) if hasattr(driver, "transaction") else None
         self._injector = around.injector
         self._may_use_children = around.child_processes
         self._threads = Threads("taskharbor-job")

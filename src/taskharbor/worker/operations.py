@@ -13,13 +13,9 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, cast
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FILTERS, SEEN, FullDriver, offers
-from taskharbor.model.clock import Clock
-from taskharbor.model.events import Observers
-from taskharbor.worker.outage import Outage
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
-from taskharbor.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from taskharbor.bulk.runner import OperationRunner
@@ -27,18 +23,12 @@ if TYPE_CHECKING:
 ASK_INTERVAL_S = 5.0
 
 
-class Operations(Service):
+class Operations(Part, Service):
     """Runs slices until a stop. A driver that lacks what operations need is never asked."""
 
-    def __init__(
-        self, *, settings: WorkerSettings, driver: Driver, clock: Clock, outage: Outage, observers: Observers
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._driver = driver
-        self._clock = clock
-        self._outage = outage
-        self._observers = observers
+    def __init__(self, parts: WorkerParts) -> None:
+        super().__init__(parts)
+        settings, driver = parts.settings, parts.driver
         self._able = settings.operations and offers(driver, FILTERS) and offers(driver, SEEN)
         self._runner: OperationRunner | None = None
 
@@ -59,15 +49,13 @@ class Operations(Service):
             return False
         try:
             if self._runner is None:
-                self._runner = self._make_runner()
+                from taskharbor.bulk.runner import OperationRunner  # for the first look: most programs end before it
+
+                driver = cast(FullDriver, self._driver)
+                self._runner = OperationRunner(driver, self._clock, self._worker, self._observers)
             ran = await self._runner.run_one()
         except Exception as error:
             self._outage.failed("operations", error)
             return False
         self._outage.answered("operations")
         return ran
-
-    def _make_runner(self) -> OperationRunner:
-        from taskharbor.bulk.runner import OperationRunner  # for the first look: most programs end before it
-
-        return OperationRunner(cast(FullDriver, self._driver), self._clock, self._settings.name, self._observers)

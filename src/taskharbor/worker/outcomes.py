@@ -9,9 +9,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.model.clock import Clock
 from taskharbor.model.errors import Cancel, Snooze
-from taskharbor.model.events import JobFailed, Observers, PolicyFailed, ResultChanged
+from taskharbor.model.events import JobFailed, PolicyFailed, ResultChanged
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Fail, Outcome
@@ -19,35 +18,22 @@ from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.describe import summary
 from taskharbor.policy.fingerprint import cause_of
-from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
-from taskharbor.tasks.on_dead import DeathWatches
 from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
 from taskharbor.worker.delivery import SNOOZED, Delivery
 from taskharbor.worker.error_masking import masked_outcome, masked_summary, masked_told
-from taskharbor.worker.settings import WorkerSettings
+from taskharbor.worker.parts import Part, WorkerParts
 
 WORKFLOW_REFUSED = "its workflow cannot be stored"
 
 
-class OutcomeBuilder:
+class OutcomeBuilder(Part):
     """Builds outcomes from the worker's settings and the handler's own terms."""
 
-    def __init__(
-        self,
-        *,
-        settings: WorkerSettings,
-        retry: RetryPolicy,
-        clock: Clock,
-        observers: Observers,
-        deaths: DeathWatches,
-    ) -> None:
-        self._deaths = deaths
-        self._settings = settings
-        self._retry = retry
-        self._clock = clock
-        self._observers = observers
+    def __init__(self, parts: WorkerParts) -> None:
+        super().__init__(parts)
+        self._deaths, self._retry = parts.handlers.deaths, parts.retry
 
     def returned(self, delivery: Delivery, value: Any) -> Outcome:
         """The handler returned: an Ack, or a failure if its value cannot be stored."""
@@ -77,7 +63,7 @@ class OutcomeBuilder:
         cause = None
         if not issubclass(kind, Snooze | Cancel):
             cause = cause_of(job.type, error, None if handler is None else handler.function)
-            failed = JobFailed(job, self._settings.name, error, delivery.seconds, cause.error_class, cause.fingerprint)
+            failed = JobFailed(job, self._worker, error, delivery.seconds, cause.error_class, cause.fingerprint)
             self._observers.emit(failed)
         if issubclass(kind, PayloadMismatch | Refusal):
             return self.final(delivery, decide.refuse(job, delivery.lease, _text(error), now, cause))
@@ -92,7 +78,7 @@ class OutcomeBuilder:
         decision = decide.on_error(job, delivery.lease, error, terms, now, cause)
         for problem in (unreadable, decision.policy_error):
             if problem is not None:
-                self._observers.emit(PolicyFailed(job, self._settings.name, problem))
+                self._observers.emit(PolicyFailed(job, self._worker, problem))
         outcome = decision.outcome
         if handler is not None:
             outcome = masked_outcome(job, handler.signature.codec, outcome)
@@ -134,7 +120,7 @@ class OutcomeBuilder:
             )
         changed = delivery.changed or handler.change_of(value, result)
         if changed is not None:
-            self._observers.emit(ResultChanged(delivery.job, self._settings.name, *changed))
+            self._observers.emit(ResultChanged(delivery.job, self._worker, *changed))
         return Ack(delivery.lease, result)
 
     def _compiled(self, delivery: Delivery, workflow: Workflow) -> Spawned:

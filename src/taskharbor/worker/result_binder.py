@@ -10,18 +10,14 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeAlias
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.model.clock import Clock
-from taskharbor.model.codec import Codec
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Reserved
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
 from taskharbor.tasks.flow_metadata import BIND_KEY, MAX_RESULTS_BYTES, Bind, read_bind, taken
-from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.tasks.results import NoResult, Results, TooMuch, complete
-from taskharbor.worker.outage import Outage
+from taskharbor.worker.parts import Part, WorkerParts
 
 GONE = "its record was deleted or pruned, or the store has lost it; run the workflow again"
 
@@ -41,7 +37,7 @@ class Unready(Exception):
     """The job gets its results once a job that it waits for is done; the text says which."""
 
 
-class ResultBinder:
+class ResultBinder(Part):
     """Completes payloads, and returns for the others why that failed, by the token of the lease.
 
     A job never gets a value that nobody returned. If the store has no result of a job before it, that one is looked
@@ -49,22 +45,9 @@ class ResultBinder:
     has lost what came later, it runs again (Unready). A store that cannot tell says so by raising.
     """
 
-    def __init__(
-        self,
-        *,
-        driver: Driver,
-        clock: Clock,
-        handlers: HandlerRegistry,
-        codec: Codec,
-        outage: Outage,
-        max_lost: int,
-    ) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._handlers = handlers
-        self._codec = codec
-        self._outage = outage
-        self._max_lost = max_lost
+    def __init__(self, parts: WorkerParts) -> None:
+        super().__init__(parts)
+        self._codec = parts.codec
 
     async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
         """Return the batch with complete payloads, and the problems: Unbindable, Unready, or what the store raised."""
@@ -73,7 +56,7 @@ class ResultBinder:
         for reserved in batch:
             mark = reserved.job.metadata.get(BIND_KEY)
             # A job that was lost too often is not run. Reading its results may be what crashed its workers.
-            if mark is not None and reserved.job.lost < self._max_lost:
+            if mark is not None and reserved.job.lost < self._settings.max_lost:
                 try:
                     wanted[reserved.lease.token] = _parsed(reserved.job, mark)
                 except Exception as error:

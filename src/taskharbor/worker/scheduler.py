@@ -16,14 +16,10 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import SCHEDULES, FullDriver, offers
-from taskharbor.model.clock import Clock
-from taskharbor.model.events import Observers
-from taskharbor.tasks.handler import HandlerRegistry
-from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.outage import Backoff
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
-from taskharbor.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from taskharbor.schedules.firing import Look, ScheduleRunner
@@ -32,34 +28,20 @@ LOOK_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 5.0  # while no schedule of its queues has a slot to come
 
 
-class Scheduler(Service):
-    """Fires schedules until a stop. A driver that keeps none is never asked.
+class Scheduler(Part, Service):
+    """Fires schedules until a stop. A driver that keeps none is never asked, nor is any without `fires`.
 
     `declares`: store the declarations at the start; else when `declare` is called. `on_declared` is called afterwards.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: WorkerSettings,
-        driver: Driver,
-        clock: Clock,
-        outage: Outage,
-        observers: Observers,
-        handlers: HandlerRegistry,
-        declares: bool = True,
-        on_declared: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._driver = cast(FullDriver, driver)
-        self._clock = clock
-        self._outage = outage
-        self._observers = observers
-        self._declared = handlers.schedules
+    def __init__(self, parts: WorkerParts, *, fires: bool, declares: bool, on_declared: Callable[[], None]) -> None:
+        super().__init__(parts)
+        driver = parts.driver
+        self._store = cast(FullDriver, driver)
+        self._declared = parts.handlers.schedules
         self._to_declare = declares
         self._on_declared = on_declared
-        self._able = settings.schedules and offers(driver, SCHEDULES)
+        self._able = fires and offers(driver, SCHEDULES)
         self._runner: ScheduleRunner | None = None
         self._looking = asyncio.Lock()  # the loop and `run_one` take turns
         self._backoff = Backoff()
@@ -110,7 +92,7 @@ class Scheduler(Service):
         if self._declared:
             from taskharbor.schedules.declare import declare
 
-            await declare(self._driver, self._declared, self._clock, self._observers, self._settings.name)
+            await declare(self._store, self._declared, self._clock, self._observers, self._worker)
         self._to_declare = False
         self._on_declared()
 
@@ -119,10 +101,10 @@ class Scheduler(Service):
             from taskharbor.schedules.firing import ScheduleRunner
 
             self._runner = ScheduleRunner(
-                self._driver,
+                self._store,
                 self._clock,
                 self._observers,
-                worker=self._settings.name,
+                worker=self._worker,
                 queues=self._settings.queues,
                 declared=self._declared,
                 is_stopping=lambda: self.stopping,

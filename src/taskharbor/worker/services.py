@@ -1,13 +1,13 @@
 """The services of a worker from one start to one stop: wired together, started and stopped in order.
 
-    fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, deadlines, upkeep, operations,
+    fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, interrupts, upkeep, operations,
                                                           scheduler
 
-    start: heart ► settler ► deadlines ► upkeep ► operations ► scheduler ► fetcher
+    start: heart ► settler ► interrupts ► upkeep ► operations ► scheduler ► fetcher
     stop:  executor (grace, then give back), while a last reserve may be under way ► fetcher ► operations ► scheduler
            ► settler ► upkeep ► heart
 
-`held` has every delivery from its reserve until its outcome is recorded or refused. The heart renews what is in there.
+`parts` has what they share.
 """
 
 from __future__ import annotations
@@ -15,34 +15,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from taskharbor.drivers.contract import Driver, SqlDriver
-from taskharbor.drivers.features import ATTEMPTS, FIGURES, offers
-from taskharbor.model.clock import Clock
-from taskharbor.model.codec import Codec
-from taskharbor.model.errors import TaskHarborError
-from taskharbor.model.events import Observers, WorkerStarted, WorkerStopped, WorkerStopping
-from taskharbor.policy.retry import RetryPolicy
-from taskharbor.tasks.flow_metadata import JOIN_TYPE, LAUNCH_TYPE
-from taskharbor.tasks.handler import HandlerRegistry
-from taskharbor.worker.delivery import Delivery
+from taskharbor.model.events import WorkerStarted, WorkerStopped, WorkerStopping
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
-from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
-from taskharbor.worker.invocation import Surroundings
-from taskharbor.worker.losses import CutOff, LossDriver
+from taskharbor.worker.losses import Losses
 from taskharbor.worker.operations import Operations
-from taskharbor.worker.outage import Outage
-from taskharbor.worker.outcome_queue import OutcomeQueue
-from taskharbor.worker.progress_notes import ProgressNotes
-from taskharbor.worker.renewal_gate import RenewalGate
-from taskharbor.worker.result_binder import ResultBinder
+from taskharbor.worker.outage import RenewalGate
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.scheduler import Scheduler
-from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.stop_budget import StopBudget
 from taskharbor.worker.upkeep import Upkeep
@@ -51,123 +34,48 @@ if TYPE_CHECKING:
     from taskharbor.worker.supervisor.child_channel import ChildChannel
 
 
-class Services:
+class Services(Part):
     """Everything that runs jobs. Made on the loop it runs on, for one start and one stop."""
 
     def __init__(
         self,
+        parts: WorkerParts,
         *,
-        settings: WorkerSettings,
-        driver: Driver,
-        handlers: HandlerRegistry,
-        around: Surroundings,
-        retry: RetryPolicy,
-        codec: Codec,
-        clock: Clock,
-        observers: Observers,
-        outage: Outage,
         until_empty: bool,
-        channel: ChildChannel | None = None,
-        declares: bool = True,
-        on_declared: Callable[[], None] = lambda: None,
+        channel: ChildChannel | None,
+        declares: bool,
+        on_declared: Callable[[], None],
     ) -> None:
-        self._settings = settings
-        self._observers = observers
-        self._clock = clock
+        super().__init__(parts)
         self._loop = asyncio.get_running_loop()
-        self._held = held = dict[str, Delivery]()  # every delivery of this worker, by the token of its lease
-        self._outcomes = OutcomeQueue(max(64, settings.concurrency * 4))
-        self._notes = ProgressNotes(clock) if offers(driver, ATTEMPTS) else None
-        figures = FigureCounter(clock, settings.queues) if offers(driver, FIGURES) else None
-        self.executor = Executor(
-            settings=settings,
-            handlers=handlers,
-            around=around,
-            retry=retry,
-            clock=clock,
-            observers=observers,
-            held=held,
-            outcomes=self._outcomes,
-            on_refused=self._on_refused,
-            transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
-            notes=self._notes,
-            figures=figures,
-            knows_leases=channel is None,
-        )
+        losses = Losses(parts)
+        self.executor = Executor(parts, losses, knows_leases=channel is None)
         self.capacity = self.executor.capacity
-        self._operations = Operations(settings=settings, driver=driver, clock=clock, outage=outage, observers=observers)
+        self._operations = Operations(parts)
         # A process that runs one suspect has to end with it.
-        fires = settings.schedules and (channel is None or channel.suspect is None)
-        self.scheduler = Scheduler(
-            settings=msgspec.structs.replace(settings, schedules=fires),
-            driver=driver,
-            clock=clock,
-            outage=outage,
-            observers=observers,
-            handlers=handlers,
-            declares=declares,
-            on_declared=on_declared,
-        )
-        self._cut_off = CutOff()
-        weighing = LossDriver(driver, clock, outage, settings.max_lost, self._cut_off)
-        self._renewals = RenewalGate(settings.name, self._on_renewals)
+        fires = parts.settings.schedules and (channel is None or channel.suspect is None)
+        self.scheduler = Scheduler(parts, fires=fires, declares=declares, on_declared=on_declared)
+        self._renewals = RenewalGate(parts.settings.name, self._on_renewals)
         self.fetcher = Fetcher(
-            settings=settings,
-            driver=cast(Driver, weighing)
-            if channel is None
-            else channel.hand_over(weighing, clock, handlers, settings),
-            clock=clock,
-            outage=outage,
-            held=held,
+            parts,
+            self.executor,
+            reserve=losses.reserve if channel is None else channel.hand_over(parts, losses),
             room=self._room,
-            changed=self.capacity.changed,
-            start=self.executor.start,
-            binder=ResultBinder(
-                driver=driver,
-                clock=clock,
-                handlers=handlers,
-                codec=codec,
-                outage=outage,
-                max_lost=settings.max_lost,
-            ),
-            is_known=lambda type: type in handlers or type in (JOIN_TYPE, LAUNCH_TYPE),
             until_empty=until_empty,
             before_end=self._before_end,
         )
-        self._settler = Settler(
-            worker=settings.name,
-            driver=driver,
-            clock=clock,
-            outage=outage,
-            observers=observers,
-            held=held,
-            outcomes=self._outcomes,
-            on_settled=self.executor.on_settled,
-            on_refused=self._on_refused,
-            on_put_off=self.fetcher.expect,
-            refuse=self.executor.decider.refuse,
-            figures=figures,
-            known_types=handlers.types,
-        )
-        self._upkeep = Upkeep(
-            settings=settings,
-            driver=driver,
-            clock=clock,
-            outage=outage,
-            capacity=self.capacity,
-            cut_off=self._cut_off,
-            figures=figures,
-        )
+        self._settler = Settler(parts, self.executor.decider, self.fetcher.expect)
+        self._upkeep = Upkeep(parts, self.capacity, losses)
         self._services = (
             self._settler,
-            self.executor.interrupts.deadlines,
+            self.executor.interrupts,
             self._upkeep,
             self._operations,
             self.scheduler,
             self.fetcher,
         )
-        self.watch = LoopWatch(settings.name, held, observers)
-        self._heart = self._make_heart(driver, clock, outage, channel)
+        self.watch = LoopWatch(parts)
+        self._heart = self._make_heart(parts, channel)
 
     def _room(self) -> int:
         """How many jobs the fetcher may take: none while too many outcomes wait to be written, nor without renewals."""
@@ -179,9 +87,6 @@ class Services:
         except RuntimeError:
             pass  # the worker's loop is closed
 
-    def _on_refused(self, delivery: Delivery) -> None:
-        self._cut_off.note(delivery, self._clock.now())
-
     async def _before_end(self) -> bool:
         """Whether something was done that may have brought jobs, for a worker that ends when there are none."""
         ran = await self._operations.run_one()
@@ -192,7 +97,7 @@ class Services:
         await self._heart.start()
         for service in self._services:
             service.start()
-        self._observers.emit(WorkerStarted(self._settings.name, self._settings.queues))
+        self._observers.emit(WorkerStarted(self._worker, self._settings.queues))
 
     async def until(self, stop: asyncio.Event, retire: asyncio.Event) -> None:
         """Wait for `stop`, for `retire` until nothing is held, or for the fetcher to end by itself.
@@ -231,7 +136,7 @@ class Services:
         Handlers see the stop at once, even while a reserve is under way: the store may take long to answer it.
         """
         self.executor.close()
-        self._observers.emit(WorkerStopping(self._settings.name, len(self.capacity.running)))
+        self._observers.emit(WorkerStopping(self._worker, len(self.capacity.running)))
         self.fetcher.ask_to_stop()
         self._upkeep.ask_to_stop()
         self._operations.ask_to_stop()
@@ -251,38 +156,19 @@ class Services:
                 await step()
             except (Exception, asyncio.CancelledError) as error:
                 problems.append(error)
-        self._observers.emit(WorkerStopped(self._settings.name))
+        self._observers.emit(WorkerStopped(self._worker))
         if problems:
             raise problems[0]
 
-    def _make_heart(
-        self, driver: Driver, clock: Clock, outage: Outage, channel: ChildChannel | None
-    ) -> LoopHeart | ThreadHeart:
-        settings, held, watch, loop = self._settings, self._held, self.watch, self._loop
-
-        def lose(delivery: Delivery, error: TaskHarborError) -> None:
-            if not delivery.decided:
-                self._cut_off.note(delivery, clock.now())
-                self.executor.interrupts.lose(delivery, error)
-
-        def on_lost(delivery: Delivery, error: TaskHarborError) -> None:  # called in the heart's thread
-            loop.call_soon_threadsafe(lose, delivery, error)
-
-        heart = Heart(
-            clock=clock,
-            outage=outage,
-            held=held,
-            lease=settings.lease,
-            every=settings.heartbeat,
-            on_lost=on_lost,
-            gate=self._renewals,
-            notes=self._notes,
-        )
+    def _make_heart(self, parts: WorkerParts, channel: ChildChannel | None) -> LoopHeart | ThreadHeart:
+        loop, lose = self._loop, self.executor.interrupts.lose
+        # A heart calls it in its own thread.
+        heart = Heart(parts, self._renewals, lambda *lost: loop.call_soon_threadsafe(lose, *lost))
         if channel is not None:
-            return channel.heart(settings, heart, driver, clock, watch, held, on_lost)
-        if settings.heart == "thread":
-            return ThreadHeart(heart, driver, clock, watch)
-        return LoopHeart(heart, driver)
+            return channel.heart(parts, heart, self.watch)
+        if parts.settings.heart == "thread":
+            return ThreadHeart(parts, heart, self.watch)
+        return LoopHeart(heart, parts.driver)
 
 
 async def uninterrupted(stopping: asyncio.Task[None], hurry: asyncio.Event) -> None:

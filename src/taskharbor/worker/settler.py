@@ -19,18 +19,16 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.model.clock import Clock
+from taskharbor.model import events
 from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, LeaseExpired, TaskHarborError
-from taskharbor.model.events import JobSucceeded, Observers, OutcomeRefused
-from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
+from taskharbor.model.events import Event, JobSucceeded
+from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
-from taskharbor.worker.delivery import SNOOZED, Delivery
-from taskharbor.worker.figures import FigureCounter
-from taskharbor.worker.outage import Backoff, Outage
-from taskharbor.worker.outcome_events import emit_spawned, event_of
-from taskharbor.worker.outcome_queue import Decided, OutcomeQueue
+from taskharbor.worker.decider import Decider
+from taskharbor.worker.delivery import SNOOZED, UNKNOWN_TYPE, Decided, Delivery
+from taskharbor.worker.outage import Backoff
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
 from taskharbor.worker.stop_budget import StopBudget
 
@@ -39,43 +37,18 @@ logger = logging.getLogger("taskharbor.worker")
 MAX_BATCH_OUTCOMES = 500
 MAX_RETRY_DELAY_S = 0.5  # between two tries of one outcome that the store could not take
 WARN_AFTER_TRIES = 5  # of such an outcome: about a second
+MAX_KNOWN_TYPES = 20  # how many of its types a worker names beside one that it does not know
 MAX_FAULTY_TRIES = 3  # of one outcome on which the driver itself fails, by a bug of its own
 
 
-class Settler(Service):
+class Settler(Part, Service):
     """Writes what is in the outcome queue; `held` loses a delivery once its outcome is recorded or refused."""
 
-    def __init__(
-        self,
-        *,
-        worker: str,
-        driver: Driver,
-        clock: Clock,
-        outage: Outage,
-        observers: Observers,
-        held: dict[str, Delivery],
-        outcomes: OutcomeQueue,
-        on_settled: Callable[[], None],
-        on_refused: Callable[[Delivery], None],
-        on_put_off: Callable[[datetime, bool], None],
-        refuse: Callable[[Delivery, Refusal], None],
-        figures: FigureCounter | None = None,
-        known_types: Callable[[], tuple[str, ...]] = tuple,
-    ) -> None:
-        super().__init__()
-        self._worker = worker
-        self._driver = driver
-        self._clock = clock
-        self._outage = outage
-        self._observers = observers
-        self._held = held
-        self._outcomes = outcomes
-        self._on_settled = on_settled
-        self._on_refused = on_refused  # called with a delivery whose outcome is not recorded
-        self._on_put_off = on_put_off  # called with the time at which a job is due again, and whether it can run here
-        self._refuse = refuse  # decides a delivery anew, as one that cannot be stored as it was
-        self._figures = figures  # None: the store keeps none
-        self._known_types = known_types
+    def __init__(self, parts: WorkerParts, decider: Decider, on_put_off: Callable[[datetime, bool], None]) -> None:
+        """`on_put_off` is called with the time at which a job is due again, and whether it can run here."""
+        super().__init__(parts)
+        self._decider = decider
+        self._on_put_off = on_put_off
         self._flushing: list[Decided] = []  # the last batch that was taken from the queue
         self._retrying: dict[asyncio.Task[None], Decided] = {}  # outcomes that are retried by themselves
 
@@ -206,12 +179,12 @@ class Settler(Service):
                 if emits_success:
                     self._observers.emit(JobSucceeded(delivery.job, self._worker, delivery.seconds))
                 if outcome.spawn:
-                    emit_spawned(self._observers, outcome.spawn, self._worker)
+                    self._decider.spawned(outcome.spawn)
                 continue
             others.append((delivery, outcome))
-            self._observers.emit(event_of(delivery, outcome, self._worker, self._known_types))
+            self._observers.emit(self._event_of(delivery, outcome))
             if type(outcome) is Fail:
-                emit_spawned(self._observers, outcome.spawn, self._worker)
+                self._decider.spawned(outcome.spawn)
             elif type(outcome) is Retry:
                 self._note_due(delivery, outcome)
         if self._figures is not None:
@@ -220,8 +193,24 @@ class Settler(Service):
             else:
                 recorded = batch
             self._figures.add(recorded, others)
-        self._on_settled()
+        self._decider.on_settled()
         return left
+
+    def _event_of(self, delivery: Delivery, outcome: Outcome) -> Event:
+        """The event for a recorded outcome that is not an Ack."""
+        job, worker = delivery.job, self._worker
+        if isinstance(outcome, Fail):
+            return events.JobDeadLettered(job, worker, outcome.attempts, outcome.reason)
+        if isinstance(outcome, Cancelled):
+            return events.JobCancelled(job, worker, outcome.reason)
+        assert isinstance(outcome, Retry)
+        if outcome.attempts != job.attempts:
+            return events.JobRetried(job, worker, outcome.attempts, outcome.run_at)
+        if delivery.why == UNKNOWN_TYPE:
+            return events.JobUnknown(job, worker, self._handlers.types()[:MAX_KNOWN_TYPES])
+        if delivery.why == SNOOZED:
+            return events.JobSnoozed(job, worker, outcome.run_at)
+        return events.JobGivenBack(job, worker, delivery.why, outcome.run_at)
 
     def _note_due(self, delivery: Delivery, outcome: Retry) -> None:
         """A job that failed or snoozed here runs here again when it is due; any other is better left to others."""
@@ -232,14 +221,11 @@ class Settler(Service):
     def _refused(self, delivery: Delivery, outcome: Outcome, error: TaskHarborError) -> None:
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
             return self._without_workflow(delivery, outcome, error)
-        self._held.pop(delivery.lease.token, None)
-        self._on_refused(delivery)
-        self._observers.emit(OutcomeRefused(delivery.job, self._worker, error))
-        return self._on_settled()
+        return self._decider.refused(delivery, error)
 
     def _without_workflow(self, delivery: Delivery, outcome: Ack | Fail, error: InvalidJob) -> None:
         """The outcome brought a workflow that cannot be stored. Nothing was stored: the job itself fails instead."""
         if isinstance(outcome, Fail):  # its failure step cannot be stored: it dies without that
             self._outcomes.submit(delivery, replace(outcome, lease=delivery.lease, spawn=()))
         else:
-            self._refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {error}"))
+            self._decider.refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {error}"))

@@ -18,25 +18,19 @@ from taskharbor.policy.suspects import alone_from
 from taskharbor.tasks.handler import Handler
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.delivery import SHUTDOWN, Delivery
+from taskharbor.worker.parts import Part, WorkerParts
 
 
-class SuspectGate:
-    """Lets one suspect at a time run alone. `held`: every delivery of this worker, by the token of its lease."""
+class SuspectGate(Part):
+    """Lets one suspect at a time run alone."""
 
-    def __init__(
-        self,
-        *,
-        max_lost: int,
-        held: dict[str, Delivery],
-        decider: Decider,
-        launch: Callable[[Delivery, Handler], None],
-    ) -> None:
-        self._max_lost = max_lost
-        self._held = held
+    def __init__(self, parts: WorkerParts, decider: Decider, launch: Callable[[Delivery, Handler], None]) -> None:
+        super().__init__(parts)
+        self._max_lost = parts.settings.max_lost
         self._decider = decider
         self._launch = launch
         self._suspect: Delivery | None = None
-        self.alone_from = alone_from(max_lost)  # a job that was lost this often is a suspect
+        self.alone_from = alone_from(self._max_lost)  # a job that was lost this often is a suspect
         self.cautious = False  # the last batch had a suspect: more may follow, so take jobs one at a time
 
     @property

@@ -11,16 +11,14 @@ import random
 import socket
 from typing import cast
 
-from taskharbor.drivers.contract import WORKER_SILENCE, Driver
+from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.features import FiguresDriver
-from taskharbor.model.clock import Clock, follow, is_stale
+from taskharbor.model.clock import follow, is_stale
 from taskharbor.model.job import WorkerInfo
 from taskharbor.worker.capacity import Capacity
-from taskharbor.worker.figures import FigureCounter
-from taskharbor.worker.losses import CutOff
-from taskharbor.worker.outage import Outage
+from taskharbor.worker.losses import Losses
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
-from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.stop_budget import StopBudget
 
 BEAT_INTERVAL_S = 15.0
@@ -29,7 +27,7 @@ ROUND_INTERVAL_S = 60.0  # of following the clock and pruning
 PRUNE_BATCH_JOBS = 500
 
 
-class Upkeep(Service):
+class Upkeep(Part, Service):
     """Sends a heartbeat four times a minute, within 5 s after its figures have changed, and at once after a lease has
     ended because no renewal reached the store.
 
@@ -37,32 +35,17 @@ class Upkeep(Service):
     store forget a worker that stops: without it the worker would be listed for another minute.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: WorkerSettings,
-        driver: Driver,
-        clock: Clock,
-        outage: Outage,
-        capacity: Capacity,
-        cut_off: CutOff,
-        figures: FigureCounter | None = None,
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._driver = driver
-        self._clock = clock
-        self._outage = outage
+    def __init__(self, parts: WorkerParts, capacity: Capacity, losses: Losses) -> None:
+        super().__init__(parts)
+        clock = parts.clock
         self._capacity = capacity
-        self._cut_off = cut_off
-        cut_off.on_note = self.wake
+        self._losses = losses
+        losses.on_note = self.wake
         self._told = 0  # how many cut-off executions the store knows of
-        self._counter = figures  # None: the store keeps none
         self._sent = (0, 0, 0)  # the figures of the last heartbeat
         self._started_at = clock.now()
-        self._next_round = (
-            clock.monotonic() + ROUND_INTERVAL_S * random.random()
-        )  # so that workers do not prune together
+        # Not after a whole interval, so that workers do not prune together.
+        self._next_round = clock.monotonic() + ROUND_INTERVAL_S * random.random()
 
     async def run(self) -> None:
         while not self.stopping:
@@ -79,7 +62,7 @@ class Upkeep(Service):
             except Exception as error:
                 self._outage.failed("upkeep", error)
             # Other workers must know of a lost lease before the job's next one ends.
-            await self._until_next_beat(BEAT_INTERVAL_S if self._told == self._cut_off.noted else CHECK_INTERVAL_S)
+            await self._until_next_beat(BEAT_INTERVAL_S if self._told == self._losses.noted else CHECK_INTERVAL_S)
 
     async def end(self, budget: StopBudget, share: float = 1.0) -> bool:
         """End, and leave the store's list of workers."""
@@ -97,16 +80,16 @@ class Upkeep(Service):
 
     async def _until_next_beat(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
-        while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._sent == self._figures():
+        while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._sent == self._state():
             await self.rest(asyncio.ensure_future(self._clock.sleep(min(left, CHECK_INTERVAL_S))))
 
-    def _figures(self) -> tuple[int, int, int]:
-        return len(self._capacity.running), self._capacity.stuck, self._cut_off.noted
+    def _state(self) -> tuple[int, int, int]:
+        return len(self._capacity.running), self._capacity.stuck, self._losses.noted
 
     async def _beat(self, leaving: bool = False) -> None:
         settings, now = self._settings, self._clock.now()
         seen_at = now - WORKER_SILENCE if leaving else now
-        running, stuck, noted = self._sent = self._figures()
+        running, stuck, noted = self._sent = self._state()
         info = WorkerInfo(
             worker=settings.name,
             queues=settings.queues,
@@ -118,14 +101,14 @@ class Upkeep(Service):
             seen_at=seen_at,
             stuck=stuck,
             stopped_at=now if leaving else None,
-            cut_off=self._cut_off.executions,
+            cut_off=tuple(self._losses.cut_off),
         )
         await self._driver.beat(info, seen_at)
         self._told = noted
 
     async def _flush(self, now: bool = False) -> None:
-        if self._counter is not None:
-            await self._counter.flush(cast(FiguresDriver, self._driver), now=now)
+        if self._figures is not None:
+            await self._figures.flush(cast(FiguresDriver, self._driver), now=now)
 
     async def _prune(self) -> None:
         """Prune in small batches, with a turn of the loop between two, so that no lock is held for long."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import SCHEDULES, require
+from taskharbor.drivers.features import ATTEMPTS, FIGURES, SCHEDULES, offers, require
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock, follow
 from taskharbor.model.codec import Codec, JsonCodec
@@ -30,13 +30,16 @@ from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.lifespan import Lifespan, check_lifespan
 from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.worker_options import lists_worker_options
+from taskharbor.worker.delivery import OutcomeQueue
+from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.fork_signals import own_signals
 from taskharbor.worker.health import Health
 from taskharbor.worker.injector import Injector
-from taskharbor.worker.invocation import Surroundings
 from taskharbor.worker.lifespan import RunningLifespan
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.parts import Surroundings, WorkerParts
+from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
 from taskharbor.worker.stop_budget import StopBudget, cancelled, close, end_others
@@ -343,16 +346,23 @@ class Worker:
             declared = self._overrides.of(self.declared_lifespan)
             injector = Injector(self._overrides, lifespan.function, lifespan.given, declared)
         injector.check(self._handlers)
-        services = self._services = Services(
-            settings=self._settings,
+        settings, clock = self._settings, self._clock
+        parts = WorkerParts(
+            settings=settings,
             driver=driver,
             handlers=self._handlers,
+            clock=clock,
+            observers=self._observers,
+            outage=self._outage,
+            outcomes=OutcomeQueue(settings.concurrency),
             around=Surroundings(self._middleware, self._call_middleware, injector, self._child_processes),
             retry=self._retry,
             codec=self._codec,
-            clock=self._clock,
-            observers=self._observers,
-            outage=self._outage,
+            figures=FigureCounter(clock, settings.queues) if offers(driver, FIGURES) else None,
+            notes=ProgressNotes(clock) if offers(driver, ATTEMPTS) else None,
+        )
+        services = self._services = Services(
+            parts,
             until_empty=until_empty,
             channel=self.channel,
             declares=self.channel is None and not self._has_declared,

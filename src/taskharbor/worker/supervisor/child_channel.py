@@ -13,11 +13,9 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import (
     DriverError,
@@ -27,17 +25,16 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     TaskHarborError,
 )
-from taskharbor.model.lease import Lease
+from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.progress import Progress
 from taskharbor.model.times import from_ms
-from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.heart import Heart, LoopWatch, ThreadHeart, overdue
-from taskharbor.worker.losses import LossDriver
+from taskharbor.worker.losses import Losses
+from taskharbor.worker.parts import WorkerParts
 from taskharbor.worker.progress_notes import ProgressNotes, written
-from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.supervisor import messages
-from taskharbor.worker.supervisor.handover_driver import HandoverDriver
+from taskharbor.worker.supervisor.handover import Handover
 from taskharbor.worker.worker import Worker
 
 logger = logging.getLogger("taskharbor.worker")
@@ -69,7 +66,7 @@ class ChildChannel:
         self._unsent = b""  # the rest of a message that the parent has not read yet
         self._missed = False  # a message was dropped meanwhile: the full state has to be sent again
         self._worker: Worker | None = None
-        self._handover: HandoverDriver | None = None
+        self._handover: Handover | None = None
         self._heart: _SupervisedHeart | None = None
         self.parent_renews: bool | None = None  # None: it has not reported that yet
         self._early: list[str] = []  # orders that arrived before there was a worker
@@ -78,7 +75,7 @@ class ChildChannel:
         self._fresh: set[str] = set()  # reported, and not yet in `held`
         self.notes: ProgressNotes | None = None  # None: the store keeps no progress
         self._told: dict[str, Progress] = {}  # what was last sent of each job's progress, by token
-        self._on_lost: Callable[[Delivery, TaskHarborError], None] | None = None
+        self._on_lost: Callable[[Delivery, TaskHarborError], object] | None = None
         self._serve = threading.Event()  # a spare may serve, or has to end
         self._orphan = False  # the parent is gone: nothing that is sent arrives
         self._left = threading.Event()  # the worker has stopped serving
@@ -117,28 +114,17 @@ class ChildChannel:
 
     # What the services use ------------------------------------------------------------------------------------
 
-    def hand_over(
-        self, driver: LossDriver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings
-    ) -> Driver:
-        """The driver for the fetcher: it reports every reserve to the parent before a job of it runs."""
-        self._schedules = settings.schedules and bool(handlers.schedules) and self.suspect is None
-        self._handover = HandoverDriver(driver, clock, handlers, settings, self)
-        return cast(Driver, self._handover)
+    def hand_over(self, parts: WorkerParts, losses: Losses) -> Callable[[datetime, int], Awaitable[list[Reserved]]]:
+        """The way in which the fetcher reserves: it reports what it took to the parent before a job of it runs."""
+        self._schedules = parts.settings.schedules and bool(parts.handlers.schedules) and self.suspect is None
+        self._handover = Handover(parts, losses, self)
+        return self._handover.reserve
 
-    def heart(
-        self,
-        settings: WorkerSettings,
-        heart: Heart,
-        driver: Driver,
-        clock: Clock,
-        watch: LoopWatch,
-        held: dict[str, Delivery],
-        on_lost: Callable[[Delivery, TaskHarborError], None],
-    ) -> ThreadHeart:
+    def heart(self, parts: WorkerParts, heart: Heart, watch: LoopWatch) -> ThreadHeart:
         """A heart that renews nothing as long as the parent does."""
-        self._held, self._on_lost, self.notes = held, on_lost, heart.notes
-        self._heart = _SupervisedHeart(heart, driver, clock, watch, self, settings)
-        self._send(messages.Ready(settings.name, self.dsn, self.offer, self._schedules))
+        self._held, self._on_lost, self.notes = parts.held, heart.on_lost, parts.notes
+        self._heart = _SupervisedHeart(parts, heart, watch, self)
+        self._send(messages.Ready(parts.settings.name, self.dsn, self.offer, self._schedules))
         self.ready = True
         return self._heart
 
@@ -316,17 +302,10 @@ class ChildChannel:
 class _SupervisedHeart(ThreadHeart):
     """Sends heartbeats to the parent, and renews leases itself only if the parent does not."""
 
-    def __init__(
-        self,
-        heart: Heart,
-        driver: Driver,
-        clock: Clock,
-        watch: LoopWatch,
-        channel: ChildChannel,
-        settings: WorkerSettings,
-    ) -> None:
-        super().__init__(heart, driver, clock, watch)
+    def __init__(self, parts: WorkerParts, heart: Heart, watch: LoopWatch, channel: ChildChannel) -> None:
+        super().__init__(parts, heart, watch)
         self._channel = channel
+        settings = parts.settings
         self._every = min(TICK_INTERVAL_S, settings.heartbeat / 2)
         self._neglect = (settings.lease - timedelta(seconds=settings.heartbeat)) / 2
 
@@ -359,19 +338,17 @@ class _SupervisedHeart(ThreadHeart):
         self.on_keeping()  # the parent may renew meanwhile
 
     async def _beat_if_needed(self) -> None:
-        driver = cast(Driver, self._renewals)
+        extend, notes = self._renewals.extend, self._notes
         while True:
             await asyncio.sleep(self._every)
-            notes, channel = self._heart.notes, self._channel
-            own_notes = notes is not None and notes.gate.waiting and not channel.hands_on
             if self._neglected() or not self._heart.gate.renewing:
-                await self._heart.beat(driver)
-            elif own_notes:
-                await self._heart.store_notes(driver)
+                await self._heart.beat(extend)
+            elif notes is not None and notes.gate.waiting and not self._channel.hands_on:
+                await self._heart.store_notes(extend)
 
     def _neglected(self) -> bool:
         now, moment = self._clock.now(), self._clock.monotonic()
         return any(
             delivery.lease.expires_at - now < self._neglect and not overdue(delivery, moment)
-            for delivery in list(self._channel._held.values())
+            for delivery in list(self._held.values())
         )

@@ -1,4 +1,4 @@
-"""The fetcher's driver in a worker process: it reports what it reserves to the parent before a job of it runs.
+"""How a worker process reserves: it reports what it took to the parent before a job of it runs.
 
 A suspect is handed on instead of run, so that it has a process of its own:
 
@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.times import from_ms, to_ms
 from taskharbor.policy.suspects import is_suspect
-from taskharbor.tasks.handler import HandlerRegistry
-from taskharbor.worker.losses import LossDriver
-from taskharbor.worker.settings import WorkerSettings
+from taskharbor.worker.losses import Losses
+from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.supervisor import messages
 
 if TYPE_CHECKING:
@@ -33,42 +31,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("taskharbor.worker")
 
 
-class HandoverDriver:
-    """A driver as the fetcher sees it. All calls except `reserve` go to the driver itself."""
+class Handover(Part):
+    """Reserves jobs, and hands suspects on."""
 
-    def __init__(
-        self,
-        driver: LossDriver,
-        clock: Clock,
-        handlers: HandlerRegistry,
-        settings: WorkerSettings,
-        channel: ChildChannel,
-    ) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._handlers = handlers
-        self._settings = settings
+    def __init__(self, parts: WorkerParts, losses: Losses, channel: ChildChannel) -> None:
+        super().__init__(parts)
+        self._losses = losses
         self._channel = channel
         self._lock = asyncio.Lock()  # no release while a reserve is under way
         self.loop = asyncio.get_running_loop()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
-
-    async def reserve(
-        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
-    ) -> list[Reserved]:
+    async def reserve(self, now: datetime, limit: int) -> list[Reserved]:
+        """Reserve jobs; return those that this process is to run."""
         async with self._lock:
             self._channel.deliveries_exist()
             if self._channel.suspect is not None:
-                return await self._take(lease_for)
+                return await self._take()
             left = self._channel.jobs_left
             if left == 0:
                 return []  # this process retires
             if left is not None:
                 limit = min(limit, left)
             while True:
-                batch = await self._driver.reserve(queues, now, lease_for, limit, worker)
+                batch = await self._losses.reserve(now, limit)
                 if not batch:
                     return batch
                 # This process may have been stopped meanwhile: an expired lease may be another worker's by now.
@@ -83,7 +68,7 @@ class HandoverDriver:
         """Give back what this worker took and no longer holds, except what other processes hold for it (`keep`)."""
         async with self._lock:
             try:
-                await self._driver.release(self._settings.name, self._clock.now(), [*self._channel.tokens(), *keep])
+                await self._driver.release(self._worker, self._clock.now(), [*self._channel.tokens(), *keep])
             except Exception as error:  # nothing renews it: another worker takes it over when its lease ends
                 logger.warning("what was handed on could not be given back: %s", type(error).__name__)
 
@@ -95,17 +80,17 @@ class HandoverDriver:
             return False  # no process here can run it
         return self._channel.hand_on(self._taken(reserved))
 
-    async def _take(self, lease_for: timedelta) -> list[Reserved]:
+    async def _take(self) -> list[Reserved]:
         """The one job that this process is to run, as if it had been reserved here; nothing if its lease is gone."""
         handed = self._channel.suspect
         assert handed is not None
         lease = Lease(handed.job_id, handed.queue, handed.token, from_ms(handed.expires_ms))
-        [extended] = await self._driver.extend([lease], self._clock.now(), lease_for)
+        [extended] = await self._driver.extend([lease], self._clock.now(), self._settings.lease)
         batch = []
         if isinstance(extended, Lease):
             job = (await self._driver.inspect(lease.job_id, self._clock.now())).job
             taken = Reserved(job, extended, messages.read_lost(handed.lost_by))
-            batch = await self._driver.weigh([taken], lease_for)
+            batch = await self._losses.weigh([taken])
         self._channel.suspect = None  # this process has nothing more to do: it retires
         self._channel.jobs_left = len(batch)
         self._channel.taken([self._taken(reserved) for reserved in batch])
