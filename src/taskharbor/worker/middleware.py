@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from taskharbor.tasks.context import JobContext
 
@@ -39,34 +39,28 @@ def _layer(layer: Middleware, call_next: Call) -> Call:
     return call
 
 
-def call_within(layers: Sequence[CallMiddleware], context: JobContext, call: Callable[[], Any]) -> Any:
-    """Call a function with all layers around it. What a layer raises counts as the function's own error.
+class _Layers(ExitStack):
+    """Call middleware that was entered. It cannot swallow an error: a failed job would be recorded as one that returned
+    None."""
 
-    A layer cannot swallow an error: a failed job would be recorded as one that returned None.
-    """
-    failure: BaseException
-    with ExitStack() as entered:
-        try:
-            for layer in layers:
-                entered.enter_context(layer(context))
-            return call()
-        except BaseException as error:
-            failure = error
-            raise
-    raise failure
+    def __exit__(self, *raised: Any) -> Literal[False]:
+        super().__exit__(*raised)
+        return False
+
+
+def call_within(layers: Sequence[CallMiddleware], context: JobContext, call: Callable[[], Any]) -> Any:
+    """Call a function with all layers around it. What a layer raises counts as the function's own error."""
+    with _Layers() as entered:
+        for layer in layers:
+            entered.enter_context(layer(context))
+        return call()
 
 
 async def await_within(
     layers: Sequence[CallMiddleware], context: JobContext, call: Callable[[], Awaitable[Any]]
 ) -> Any:
     """The same for a coroutine function, on its loop."""
-    failure: BaseException
-    with ExitStack() as entered:
-        try:
-            for layer in layers:
-                entered.enter_context(layer(context))
-            return await call()
-        except BaseException as error:
-            failure = error
-            raise
-    raise failure
+    with _Layers() as entered:
+        for layer in layers:
+            entered.enter_context(layer(context))
+        return await call()
