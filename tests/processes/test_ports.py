@@ -16,9 +16,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from taskharbor.observe.prometheus import bounded_server, serve
-from taskharbor.worker.supervisor import http_port as port_module
 from taskharbor.worker.supervisor import probes
-from taskharbor.worker.supervisor.http_port import HttpPort
+from taskharbor.worker.supervisor.probes import HttpPort
 from tests import lanes
 from tests.servers.ports import free_port
 from tests.supervisor.child_messages import async_test
@@ -101,7 +100,7 @@ async def test_the_newest_connection_gets_a_response_and_the_oldest_is_closed() 
     port = HttpPort(lambda method, path: b"%s of %s" % (method, path))
     number = free_port()
     await port.open("127.0.0.1", number)
-    silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(port_module.MAX_CONNECTIONS)]
+    silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(probes.MAX_CONNECTIONS)]
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
     assert await silent[0][0].read() == b""  # it was closed
     writer.write(b"GET /ready?x=1 HTTP/1.1\r\n\r\n")
@@ -119,7 +118,7 @@ async def test_a_request_that_is_not_http_gets_no_response() -> None:
     port = HttpPort(lambda method, path: b"answered")
     number = free_port()
     await port.open("localhost", number)
-    for said in (b"", b"\r\n\r\n", b"x" * 2 * port_module.MAX_REQUEST_BYTES):
+    for said in (b"", b"\r\n\r\n", b"x" * 2 * probes.MAX_REQUEST_BYTES):
         reader, writer = await asyncio.open_connection("127.0.0.1", number)
         writer.write(said)
         writer.write_eof()

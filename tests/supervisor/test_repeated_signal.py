@@ -8,10 +8,9 @@ import pytest
 
 from taskharbor.model.events import Event, Observers
 from taskharbor.model.process_events import SupervisorStopping
-from taskharbor.worker.settings import settings
+from taskharbor.worker.settings import SupervisorSettings, settings
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor import supervisor as module
-from taskharbor.worker.supervisor.settings import SupervisorSettings
 from taskharbor.worker.supervisor.supervisor import Supervisor
 
 

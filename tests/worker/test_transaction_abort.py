@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,10 @@ from taskharbor import JobContext
 from taskharbor.client import Client, JobRequest
 from taskharbor.drivers import open_driver
 from taskharbor.events import HandlerFreed, JobCancelled, JobDeadLettered, JobGivenBack, JobStarted, JobSucceeded
+from taskharbor.model.lease import Lease
 from taskharbor.policy.retry import Fixed
+from taskharbor.testing.clock import START
+from taskharbor.worker.threads import Threads
 from taskharbor.worker.transaction import HandlerTransaction
 from tests.worker.test_transaction import on_sql
 from tests.worker.workbench import PATIENCE, Bench, bench_test, job, run
@@ -163,7 +167,8 @@ def test_a_loop_that_ends_before_a_rollback_begins_leaves_no_coroutine_behind() 
         begun.append(1)
 
     async def program() -> None:
-        held = HandlerTransaction(commit=None, rollback=rollback, abort=None)  # type: ignore[arg-type]  # neither is called
+        driver: Any = SimpleNamespace(transaction=lambda lease: SimpleNamespace(rollback=rollback))
+        held = HandlerTransaction(driver, Lease("j", "default", "token", START), True, Threads("none"))
         ending = asyncio.create_task(held.rollback())
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task(), ending}

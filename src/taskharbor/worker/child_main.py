@@ -8,6 +8,12 @@
 
 The function is found by the module and name from the parent's registry, never by anything in the job. A child leads a
 process group, so that everything its handlers start ends with it. When the parent is gone, all of it ends at once.
+
+    with a lifespan:
+    entered ──► one job at a time: a coroutine on the loop, a plain function in a thread ──► left at the parent's order
+
+A lifespan that fails is the failure of the job for which the child was started, and ends the child: the next job gets
+another one. The parent kills a child that does not leave in time.
 """
 
 from __future__ import annotations
@@ -38,9 +44,15 @@ from taskharbor.policy.fingerprint import origin_of
 from taskharbor.policy.metadata import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
+from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.workflow import is_workflow
-from taskharbor.worker.middleware import CallMiddleware, call_within
+from taskharbor.worker.injector import Injector
+from taskharbor.worker.lifespan import RunningLifespan
+from taskharbor.worker.middleware import CallMiddleware, await_within, call_within
+from taskharbor.worker.stop_budget import StopBudget
+from taskharbor.worker.threads import Threads, unwrap
 
+_threads = Threads("taskharbor-job")
 PARENT_CHECK_S = 5.0  # between two checks that the parent lives, when it sends nothing
 
 
@@ -119,9 +131,7 @@ def serve(connection: Connection, logs: Configuration | None = None) -> None:
     pipe.send("ready")
     request = requests.get()
     if request is not None and request.lifespan:
-        from taskharbor.worker.child_lifespan import serve_within
-
-        return asyncio.run(serve_within(pipe, requests, request))
+        return asyncio.run(_serve_within(pipe, requests, request))
     while request is not None:
         pipe.finish(_perform(pipe, request))
         request = requests.get()
@@ -156,15 +166,15 @@ def _end() -> NoReturn:
 
 
 def _perform(pipe: JobPipe, request: Request) -> tuple[Any, ...]:
-    context = begin(pipe, request)
+    context = _begin(pipe, request)
     function: Callable[..., Any] | None = None
     try:
         function = load_reference(*request.reference)
-        handler = handler_of(request, function)
-        value = _call(handler, request, context, unpacked(request.layers))
-        return returned(request, handler, context, value)
+        handler = _handler_of(request, function)
+        value = _call(handler, request, context, _unpacked(request.layers))
+        return _returned(request, handler, context, value)
     except BaseException as error:
-        return raised(request, error, function)
+        return _raised(request, error, function)
     finally:
         CURRENT.set(None)
 
@@ -183,20 +193,85 @@ def _call(handler: Handler, request: Request, context: JobContext, layers: tuple
 
 
 def _inject(handler: Handler, request: Request, context: JobContext, layers: tuple[CallMiddleware, ...]) -> Any:
-    from taskharbor.worker.child_lifespan import child_injector, go_on, in_thread
-
-    injector = child_injector(request)
+    injector = _injector(request)
     injection = injector.injection_of(handler)
     if injection.on_loop or handler.is_coroutine:
-        return asyncio.run(injector.call(handler, request.job.payload, context, layers, in_thread, go_on))
+        return asyncio.run(injector.call(handler, request.job.payload, context, layers, _in_thread, _go_on))
     values = handler.signature.checked_values(request.job.payload)
-    return call_within(layers, context, partial(injector.call_handler, handler, injection, values, context, go_on))
+    return call_within(layers, context, partial(injector.call_handler, handler, injection, values, context, _go_on))
 
 
-# The parts of a job, for a child with a lifespan too ------------------------------------------------------------
+# A child with a lifespan: its loop runs from the first job to the last, also between jobs ------------------------
 
 
-def begin(pipe: JobPipe, request: Request) -> JobContext:
+def _go_on() -> None:
+    """Nothing stops a job in a child before its handler: the parent kills the child instead."""
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Call a plain function while the loop goes on."""
+    try:
+        return await _threads.run(call)
+    except Exception as error:
+        raise unwrap(error) from None
+
+
+def _injector(request: Request, lifespan: RunningLifespan | None = None) -> Injector:
+    """The injector for one job."""
+    functions = _unpacked(request.overrides)
+    overrides = Overrides(tuple(zip(functions[::2], functions[1::2], strict=True)))
+    return Injector(overrides) if lifespan is None else Injector(overrides, lifespan.function, lifespan.given)
+
+
+async def _serve_within(pipe: JobPipe, requests: SimpleQueue[Request | None], first: Request) -> None:
+    """Serve jobs within the lifespan that the first one names; they all name the same."""
+    stop = asyncio.Event()
+    try:
+        (function,) = _unpacked(first.lifespan)
+        lifespan = RunningLifespan(function, stop.set)
+        await lifespan.enter(asyncio.Event(), stop)
+    except Exception as error:
+        pipe.finish(("unfit", *_raised(first, error, None)[1:]))
+        return
+    stopped = asyncio.ensure_future(stop.wait())
+    request: Request | None = first
+    while request is not None:
+        pipe.finish(await _perform_within(pipe, request, lifespan))
+        following = _threads.run(requests.get)
+        await asyncio.wait((following, stopped), return_when=asyncio.FIRST_COMPLETED)
+        request = following.result() if following.done() else None
+    stopped.cancel()
+    await lifespan.leave(StopBudget(stop))
+
+
+async def _perform_within(pipe: JobPipe, request: Request, lifespan: RunningLifespan) -> tuple[Any, ...]:
+    context = _begin(pipe, request)
+    function: Callable[..., Any] | None = None
+    try:
+        function = load_reference(*request.reference)
+        handler = _handler_of(request, function)
+        layers = _unpacked(request.layers)
+        if handler.injection is not None:
+            injector = _injector(request, lifespan)
+            value = await injector.call(handler, request.job.payload, context, layers, _in_thread, _go_on)
+        else:
+            args, kwargs = handler.bind(request.job.payload, context)
+            call = partial(handler.function, *args, **kwargs)
+            if handler.is_coroutine:
+                value = await await_within(layers, context, call)
+            else:
+                value = await _in_thread(partial(call_within, layers, context, call))
+        return _returned(request, handler, context, value)
+    except BaseException as error:
+        return _raised(request, error, function)
+    finally:
+        CURRENT.set(None)
+
+
+# The parts of a job ---------------------------------------------------------------------------------------------------
+
+
+def _begin(pipe: JobPipe, request: Request) -> JobContext:
     """The context of a job that begins."""
 
     def progress(_: JobRecord, done: float, total: float | None, note: str) -> None:
@@ -208,7 +283,7 @@ def begin(pipe: JobPipe, request: Request) -> JobContext:
     return context
 
 
-def handler_of(request: Request, function: Callable[..., Any]) -> Handler:
+def _handler_of(request: Request, function: Callable[..., Any]) -> Handler:
     """The handler of a job, its annotations resolved."""
     handler = Handler(request.job.type, function, codec=request.codec)
     handler.results_to_check = 0  # the parent checks them
@@ -216,12 +291,12 @@ def handler_of(request: Request, function: Callable[..., Any]) -> Handler:
     return handler
 
 
-def unpacked(functions: bytes) -> tuple[Callable[..., Any], ...]:
+def _unpacked(functions: bytes) -> tuple[Callable[..., Any], ...]:
     """Functions that the parent has pickled."""
     return pickle.loads(functions) if functions else ()
 
 
-def returned(request: Request, handler: Handler, context: JobContext, value: Any) -> tuple[Any, ...]:
+def _returned(request: Request, handler: Handler, context: JobContext, value: Any) -> tuple[Any, ...]:
     """The last message about a job whose handler returned."""
     report_early_end(context)
     if is_workflow(value):
@@ -231,7 +306,7 @@ def returned(request: Request, handler: Handler, context: JobContext, value: Any
     return ("returned", result, None if result is None else handler.change_of(value, result), (), None)
 
 
-def raised(request: Request, error: BaseException, function: Callable[..., Any] | None) -> tuple[Any, ...]:
+def _raised(request: Request, error: BaseException, function: Callable[..., Any] | None) -> tuple[Any, ...]:
     """The last message about a job that failed."""
     travels = _pickled(error) or _pickled(_stand_in(error, request))
     mismatch = issubclass(type(error), PayloadMismatch)

@@ -152,9 +152,8 @@ class Invocation(Part):
             raise RuntimeError("ctx.transaction() was called before: a job has one transaction, which ends with it")
         assert self._transactions is not None
         assert delivery.handler is not None
-        transaction = HandlerTransaction.begin(
-            self._transactions, delivery.lease, delivery.handler.is_coroutine, self._threads
-        )
+        is_coroutine = delivery.handler.is_coroutine
+        transaction = HandlerTransaction(self._transactions, delivery.lease, is_coroutine, self._threads)
         delivery.transaction = transaction
         # Checked after the assignment: if the loop decides the job at this moment, it ends the transaction it sees.
         if delivery.decided or delivery.left_behind or delivery not in self._running:

@@ -1,4 +1,4 @@
-"""The settings of a worker: checked once, never changed."""
+"""The settings of a worker, and of a supervisor: checked once, never changed."""
 
 from __future__ import annotations
 
@@ -34,6 +34,21 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     heart: str = "thread"  # or "loop": everything on one thread, for drain and simulation
     operations: bool = True  # whether it also carries out bulk operations
     schedules: bool = True  # whether it also stores what code declares, and fires what is due
+
+
+class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a supervisor, as the command line gave them. `worker`: what holds for every worker process."""
+
+    worker: WorkerSettings
+    processes: int = 1
+    max_jobs: int | None = None
+    max_memory: int | None = None  # bytes
+    reload: str | None = None  # the folder to watch
+    spare: bool = True  # keep a process waiting that replaces one that dies
+    health_file: str | None = None
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None
+    health_within: float = 30.0  # seconds
 
 
 def settings(

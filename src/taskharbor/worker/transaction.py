@@ -12,68 +12,43 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from taskharbor.drivers.contract import SqlDriver, Transaction, TransactionSync
+from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
 from taskharbor.worker.threads import Threads, unwrap
 
-T = TypeVar("T")
-
 
 class HandlerTransaction:
-    """What the handler was given, and the ways to end it. `begun`: the handler has entered its block."""
+    """A transaction of one delivery: asynchronous for a coroutine; synchronous for a plain function, and then ended in
+    a thread. `given`: what the handler gets; `begun`: the handler has entered its block."""
 
-    def __init__(
-        self,
-        commit: Callable[[Ack, datetime], Awaitable[TaskHarborError | None]],
-        rollback: Callable[[], Awaitable[None]],
-        abort: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self.given: Any = None
+    def __init__(self, driver: SqlDriver, lease: Lease, is_coroutine: bool, threads: Threads) -> None:
         self.begun = False
-        self._commit = commit
-        self._rollback = rollback
-        self._abort = abort
         self._ended = False
+        self._threads = None if is_coroutine else threads
+        self.transaction: Any = (driver.transaction if is_coroutine else driver.transaction_sync)(lease)
+        self.given = (_Given if is_coroutine else _GivenSync)(self)
 
-    @classmethod
-    def begin(cls, driver: SqlDriver, lease: Lease, coroutine: bool, threads: Threads) -> HandlerTransaction:
-        """A transaction for one delivery: asynchronous for a coroutine, synchronous for a plain function."""
-        if coroutine:
-            transaction = driver.transaction(lease)
-            held = cls(transaction.commit, transaction.rollback, transaction.abort)
-            held.given = _Given(held, transaction)
-            return held
-        given = driver.transaction_sync(lease)
-
-        async def commit(ack: Ack, now: datetime) -> TaskHarborError | None:
-            refused: TaskHarborError | None = await threads.run(partial(given.commit, ack, now))
-            return refused
-
-        async def rollback() -> None:
-            await threads.run(given.rollback)
-
-        async def abort(why: str) -> None:
-            await threads.run(partial(given.abort, why))
-
-        held = cls(commit, rollback, abort)
-        held.given = _GivenSync(held, given)
-        return held
+    async def _call(self, verb: Callable[..., Any], *arguments: Any) -> Any:
+        if self._threads is None:
+            return await verb(*arguments)
+        return await self._threads.run(partial(verb, *arguments))
 
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
         """Commit the ack together with the handler's writes; if a refusal is returned, both were rolled back."""
         self._ended = True
-        return await _completed(partial(self._commit, ack, now))
+        refused: TaskHarborError | None = await _completed(partial(self._call, self.transaction.commit, ack, now))
+        return refused
 
     async def rollback(self) -> None:
         """Roll back the handler's writes. An error is ignored: a store that is gone has rolled back by itself."""
         if not self._ended:
             self._ended = True
             try:
-                await _completed(self._rollback)
+                await _completed(partial(self._call, self.transaction.rollback))
             except BaseException:
                 return
 
@@ -81,7 +56,7 @@ class HandlerTransaction:
         """Roll back while the handler is still running; its later uses of the transaction are refused."""
         if not self._ended:
             try:
-                await self._abort(why)
+                await self._call(self.transaction.abort, why)
             except BaseException:
                 return
 
@@ -89,42 +64,40 @@ class HandlerTransaction:
 class _Given:
     """What a coroutine gets: `async with` begins the transaction; leaving the block does not end it."""
 
-    def __init__(self, held: HandlerTransaction, transaction: Transaction) -> None:
+    def __init__(self, held: HandlerTransaction) -> None:
         self._held = held
-        self._transaction = transaction
 
     async def __aenter__(self) -> Any:
-        connection = await self._transaction.__aenter__()
+        connection = await self._held.transaction.__aenter__()
         self._held.begun = True
         return connection
 
     async def __aexit__(self, *raised: object) -> None:
-        await self._transaction.__aexit__(*raised)
+        await self._held.transaction.__aexit__(*raised)
 
 
 class _GivenSync:
     """The same for a plain function: `with`."""
 
-    def __init__(self, held: HandlerTransaction, transaction: TransactionSync) -> None:
+    def __init__(self, held: HandlerTransaction) -> None:
         self._held = held
-        self._transaction = transaction
 
     def __enter__(self) -> Any:
-        connection = self._transaction.__enter__()
+        connection = self._held.transaction.__enter__()
         self._held.begun = True
         return connection
 
     def __exit__(self, *raised: object) -> None:
-        self._transaction.__exit__(*raised)
+        self._held.transaction.__exit__(*raised)
 
 
-async def _completed(work: Callable[[], Awaitable[T]]) -> T:
+async def _completed(work: Callable[[], Awaitable[Any]]) -> Any:
     """Await `work` in a task of its own, so that cancelling the caller does not interrupt it.
 
     What it raises is carried as a value: a KeyboardInterrupt that leaves a task would end the loop.
     """
 
-    async def carried() -> tuple[T | None, BaseException | None]:
+    async def carried() -> tuple[Any, BaseException | None]:
         try:
             return await work(), None
         except BaseException as error:
@@ -139,4 +112,4 @@ async def _completed(work: Callable[[], Awaitable[T]]) -> T:
     value, error = task.result()
     if error is not None:
         raise error
-    return value  # type: ignore[return-value]  # None only if `work` returned None
+    return value

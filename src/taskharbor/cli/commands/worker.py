@@ -165,9 +165,8 @@ def run(target: Target, **options: Any) -> int:
     from taskharbor.model.events import Observers
     from taskharbor.observe.formatting import configure_logging
     from taskharbor.observe.log import LogObserver
-    from taskharbor.worker.settings import settings
+    from taskharbor.worker.settings import SupervisorSettings, settings
     from taskharbor.worker.supervisor import memory, messages
-    from taskharbor.worker.supervisor.settings import SupervisorSettings
     from taskharbor.worker.supervisor.supervisor import Supervisor
 
     given: dict[str, Any] = {

@@ -9,6 +9,7 @@ show in every list of processes. No payload ever travels here; what a handler sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -197,10 +198,10 @@ class StartFailed(msgspec.Struct, frozen=True, tag="Failed"):
 ToChild: TypeAlias = Serve | Declare | Kept | Keeping | Release | Retire | StopOrder
 ToParent: TypeAlias = Waiting | Ready | Declared | Taken | SuspectTaken | Tick | StoppedServing | StartFailed
 
-_encoder = msgspec.json.Encoder()
-_setup = msgspec.json.Decoder(Setup)
-_to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
-_to_parent: msgspec.json.Decoder[ToParent] = msgspec.json.Decoder(ToParent)
+_encode = msgspec.json.Encoder().encode
+read_setup = msgspec.json.Decoder(Setup).decode  # the first line that a child receives
+read_by_child: Callable[[bytes], ToChild] = msgspec.json.Decoder(ToChild).decode  # a message of the parent
+read_by_parent: Callable[[bytes], ToParent] = msgspec.json.Decoder(ToParent).decode  # a message of a child
 
 
 def write_lost(lost_by: Lost | None) -> LostBy | None:
@@ -221,19 +222,4 @@ def read_lost(lost_by: LostBy | None) -> Lost | None:
 
 def line(message: Setup | ToChild | ToParent) -> bytes:
     """Encode a message."""
-    return _encoder.encode(message) + b"\n"
-
-
-def read_setup(text: bytes) -> Setup:
-    """Decode the first line that a child receives."""
-    return _setup.decode(text)
-
-
-def read_by_child(text: bytes) -> ToChild:
-    """Decode a message of the parent."""
-    return _to_child.decode(text)
-
-
-def read_by_parent(text: bytes) -> ToParent:
-    """Decode a message of a child."""
-    return _to_parent.decode(text)
+    return _encode(message) + b"\n"

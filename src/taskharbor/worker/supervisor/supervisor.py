@@ -34,13 +34,13 @@ from taskharbor.model.process_events import (
     SpareDied,
     SupervisorStopping,
 )
+from taskharbor.worker.settings import SupervisorSettings
 from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.declarations import Declarations
 from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.probes import HealthReport, Probes, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.restart_loop import RestartLoop
-from taskharbor.worker.supervisor.settings import SupervisorSettings
 from taskharbor.worker.supervisor.signals import SupervisorSignals
 from taskharbor.worker.supervisor.source_watch import SourceWatch
 from taskharbor.worker.supervisor.spare import Spare
