@@ -30,7 +30,7 @@ def taken(token: str, limit: float | None = None) -> messages.TakenLease:
 
 def receive(process: Process, message: messages.ToParent) -> None:
     """Let the supervisor's side of a process receive a message."""
-    process._receive(message, lambda ready: None)
+    process._receive(message)
 
 
 def tick(**changes: Any) -> messages.Tick:

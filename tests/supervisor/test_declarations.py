@@ -5,8 +5,8 @@ import pytest
 from taskharbor import Worker
 from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import messages
-from taskharbor.worker.supervisor.declarations import Declarations
 from taskharbor.worker.supervisor.process import Process
+from taskharbor.worker.supervisor.roles import Declarations
 from tests.supervisor.child_messages import async_test, receive
 from tests.supervisor.test_child_channel import Line
 
@@ -22,11 +22,15 @@ class Fleet:
 
     def start(self, *, schedules: bool = True) -> Process:
         process = Process(len(self.processes), ManualClock())
-        process.on_declared = lambda: self.declarations.stored(process)
+        process.on_message = self.on_message
         self.processes.append(process)
         receive(process, messages.Ready("w", None, None, schedules))
         self.declarations.ready(process)
         return process
+
+    def on_message(self, process: Process, message: messages.ToParent) -> None:
+        if isinstance(message, messages.Declared):
+            self.declarations.stored(process)
 
     def end(self, process: Process) -> None:
         self.processes.remove(process)

@@ -153,7 +153,7 @@ class Taking:
         held = messages.TakenLease("a", "default", lease.token, to_ms(lease.expires_at), 0, None, lost)
         receive(self.process, messages.Taken([held], []))
         self.process.worker = "w"
-        self.process.on_note = self.heart.notes.signal
+        self.process.on_message = lambda process, message: self.heart.notes.signal()
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -180,7 +180,7 @@ async def test_progress_of_a_process_is_stored_at_once_long_before_the_next_rene
 async def test_progress_that_could_not_be_stored_waits_unless_something_newer_has_come() -> None:
     async with Taking("fleet-notes-again") as taking:
         heart, held = taking.heart, taking.process.leases[taking.reserved.lease.token]
-        taking.process.on_note = None
+        taking.process.on_message = lambda process, message: None
         extend, newer = heart._driver.extend, [b"", b"two"]
 
         async def fails(*given: Any, **more: Any) -> Any:

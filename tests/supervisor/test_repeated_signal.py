@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -66,9 +67,10 @@ def test_a_signal_that_is_not_yet_reported_is_reported_at_the_end() -> None:
 def test_a_supervisor_leaves_nothing_behind_that_ends_its_program_later() -> None:
     """Only the command line ends the program when that takes too long; any other program may go on."""
     threads, promised = set(threading.enumerate()), list[tuple[float, int]]()
-    for on_end in (None, lambda seconds, code: promised.append((seconds, code))):
+    ends: list[dict[str, Any]] = [{}, {"on_end": lambda seconds, code: promised.append((seconds, code))}]
+    for more in ends:
         plan = SupervisorSettings(worker=settings(shutdown_timeout=7), processes=1)
-        supervisor = Supervisor(plan, messages.Setup(), ["/nonexistent"], print, observers=Observers(), on_end=on_end)
+        supervisor = Supervisor(plan, messages.Setup(), ["/nonexistent"], print, observers=Observers(), **more)
         assert asyncio.run(supervisor._main(Ended(supervisor))) == 0  # type: ignore[arg-type]  # as above
     assert promised == [(7 + module.STOP_PROMISE_S, 0)]
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]

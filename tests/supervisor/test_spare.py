@@ -7,7 +7,7 @@ from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.restart_loop import RestartLoop
-from taskharbor.worker.supervisor.spare import MAX_PAUSE_S, MEMORY_CHECK_S, Spare
+from taskharbor.worker.supervisor.roles import MAX_PAUSE_S, MEMORY_CHECK_S, Spare
 from tests.supervisor.child_messages import async_test, receive
 
 

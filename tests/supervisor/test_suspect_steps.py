@@ -1,12 +1,15 @@
 """Suspects one step at a time: which process gives a suspect back, and which one learns of its runner's death."""
 
+from typing import cast
+
 import pytest
 
 from taskharbor.model.events import Observers
 from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import messages
+from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.process import HeldLease, Process
-from taskharbor.worker.supervisor.suspects import Suspects
+from taskharbor.worker.supervisor.roles import Suspects
 from tests.supervisor.child_messages import async_test, receive, taken
 
 LEASE = taken("s")
@@ -21,7 +24,7 @@ class Yard:
         self.told: list[list[str]] = []
         self.started: list[Process] = []
         self.starts = True
-        self.suspects = Suspects(self.start, lambda: self, most, Observers())
+        self.suspects = Suspects(self.start, lambda: cast(FleetHeart, self), most, Observers())
         self.taker = Process(0, ManualClock())
         self.taker.worker = "taker"
         self.taker.release = self.told.append  # type: ignore[assignment,method-assign]  # replaced for the test

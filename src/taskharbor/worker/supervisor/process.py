@@ -56,7 +56,13 @@ def held_lease(taken: messages.TakenLease, now: float) -> HeldLease:
 class Process:
     """A worker process. `ready` (it serves), `tired` (replace it) and `gone` (it has ended) are set once each."""
 
-    def __init__(self, number: int, clock: Clock, max_jobs: int | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        clock: Clock,
+        max_jobs: int | None = None,
+        on_message: Callable[[Process, messages.ToParent], None] = lambda process, message: None,
+    ) -> None:
         self.number = number
         self.pid = 0
         self.state = "starting"
@@ -73,10 +79,7 @@ class Process:
         self.silence_reported = False
         self.elsewhere = False  # its jobs are in a store that the supervisor does not know
         self.left_at: float | None = None  # when it reported that it has stopped serving
-        self.on_suspect: Callable[[messages.TakenLease], None] | None = None  # another process should run it
-        self.on_waiting: Callable[[], None] | None = None  # called when a spare has imported everything
-        self.on_note: Callable[[], None] | None = None  # called when progress waits to be stored
-        self.on_declared: Callable[[], None] | None = None  # called when it has stored the schedules of the app
+        self.on_message = on_message  # called with each message, after it was noted here
         self.schedules = False  # its app declares some
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
@@ -88,14 +91,14 @@ class Process:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def connect(self, setup: messages.Setup, on_ready: Callable[[messages.Ready], None]) -> None:
+    async def connect(self, setup: messages.Setup) -> None:
         """Make the socket and send the setup; `spawn` follows."""
         ours, theirs = socket.socketpair()
         self._child_end = theirs
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=messages.MAX_LINE_BYTES)
         self._send(setup)
-        self._reading = asyncio.create_task(self._read(reader, on_ready))
+        self._reading = asyncio.create_task(self._read(reader))
 
     def spawn(self, command: Sequence[str]) -> None:
         """Start the program; its last argument is the file descriptor of its end of the socket."""
@@ -226,7 +229,7 @@ class Process:
         if self._reading is not None and self._reading.done() and not self._reading.cancelled():
             self._reading.result()
 
-    async def _read(self, reader: asyncio.StreamReader, on_ready: Callable[[messages.Ready], None]) -> None:
+    async def _read(self, reader: asyncio.StreamReader) -> None:
         while True:
             try:
                 line = await reader.readline()
@@ -234,9 +237,9 @@ class Process:
                 return
             if not line.endswith(b"\n"):
                 return  # it died, perhaps in the middle of a message
-            self._receive(messages.read_by_parent(line), on_ready)
+            self._receive(messages.read_by_parent(line))
 
-    def _receive(self, message: messages.ToParent, on_ready: Callable[[messages.Ready], None]) -> None:
+    def _receive(self, message: messages.ToParent) -> None:
         self.heard_at = self._clock.monotonic()
         self.silence_reported = False
         if isinstance(message, messages.Taken):
@@ -248,22 +251,11 @@ class Process:
             self.schedules = message.schedules
             if self.state == "starting":
                 self.state = "running"
-            on_ready(message)
             self.ready.set()
-        elif isinstance(message, messages.Declared):
-            if self.on_declared is not None:
-                self.on_declared()
-        elif isinstance(message, messages.Waiting):
-            if self.on_waiting is not None:
-                self.on_waiting()
-        elif isinstance(message, messages.SuspectTaken):
-            if self.on_suspect is not None:
-                self.on_suspect(message.lease)
-        elif isinstance(message, messages.StoppedServing):
+        elif isinstance(message, messages.StoppedServing | messages.StartFailed):
             self.left_at = self.heard_at
-        else:
-            self.failure = message
-            self.left_at = self.heard_at
+            self.failure = message if isinstance(message, messages.StartFailed) else self.failure
+        self.on_message(self, message)
 
     def _on_taken(self, message: messages.Taken) -> None:
         if message.all:
@@ -288,8 +280,6 @@ class Process:
         for token, note in message.notes:
             if (lease := self.leases.get(token)) is not None:
                 lease.note = note
-        if message.notes and self.on_note is not None:
-            self.on_note()
         if message.busy and not message.store_error and not message.blocked_for:
             self.polled_at = self.heard_at
         elif message.polled_seconds_ago is not None:

@@ -14,37 +14,22 @@ import math
 import os
 import signal
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from taskharbor.model import process_events as events
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.events import Observers
-from taskharbor.model.process_events import (
-    ProcessContinued,
-    ProcessKilled,
-    ProcessNotStarted,
-    ProcessSilent,
-    ProcessStarted,
-    ProcessStopped,
-    ProcessWaiting,
-    SignalIgnored,
-    SourcesChanged,
-    SpareDied,
-    SupervisorStopping,
-)
 from taskharbor.worker.settings import SupervisorSettings
 from taskharbor.worker.supervisor import memory, messages
-from taskharbor.worker.supervisor.declarations import Declarations
 from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.probes import HealthReport, Probes, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.restart_loop import RestartLoop
+from taskharbor.worker.supervisor.roles import Declarations, Spare, Suspects
 from taskharbor.worker.supervisor.signals import SupervisorSignals
 from taskharbor.worker.supervisor.source_watch import SourceWatch
-from taskharbor.worker.supervisor.spare import Spare
-from taskharbor.worker.supervisor.suspects import Suspects
 
 ECHO_S = 0.05  # the same signal again within this time was sent once; nobody presses Ctrl-C as quickly
 CHECK_INTERVAL_S = 1.0
@@ -74,8 +59,8 @@ class Supervisor:
         *,
         observers: Observers,
         on_store: Callable[[str], None] | None = None,
-        on_offer: Callable[[messages.Offer], None] | None = None,
-        on_end: Callable[[float, int], None] | None = None,
+        on_offer: Callable[[messages.Offer], None] = lambda offer: None,
+        on_end: Callable[[float, int], None] = lambda seconds, code: None,
     ) -> None:
         self._settings = settings
         self._setup = setup
@@ -145,27 +130,26 @@ class Supervisor:
         if process is not None:
             process.number = number
             return process
-        return await self._launch(Process(number, self._clock, self._settings.max_jobs), self._setup)
+        return await self._launch(self._process(number), self._setup)
 
     async def _start_waiting(self) -> Process:
         """A process that waits for its order: the spare if there is one."""
         return self._spare.give() or await self._start_spare()
 
     async def _start_spare(self) -> Process:
-        process = Process(0, self._clock, self._settings.max_jobs)
+        process = self._process(0)
         process.state = "spare"
         return await self._launch(process, msgspec.structs.replace(self._setup, waits=True))
 
+    def _process(self, number: int) -> Process:
+        return Process(number, self._clock, self._settings.max_jobs, self._on_message)
+
     async def _launch(self, process: Process, setup: messages.Setup) -> Process:
-        process.on_suspect = partial(self._on_suspect, process)
-        process.on_waiting = partial(self._on_waiting, process)
-        process.on_note = self._on_note
-        process.on_declared = partial(self._declarations.stored, process)
         try:
-            await process.connect(setup, partial(self._on_ready, process))
+            await process.connect(setup)
             process.spawn(self._command)
         except OSError as error:
-            self._emit(ProcessNotStarted(process.number, error))
+            self._emit(events.ProcessNotStarted(process.number, error))
             process.not_started()
             await process.finish()
             return process
@@ -173,6 +157,18 @@ class Supervisor:
         if self._ending.is_set():
             process.stop()
         return process
+
+    def _on_message(self, process: Process, message: messages.ToParent) -> None:
+        if isinstance(message, messages.Ready):
+            self._on_ready(process, message)
+        elif isinstance(message, messages.Declared):
+            self._declarations.stored(process)
+        elif isinstance(message, messages.Waiting):
+            self._emit(events.ProcessWaiting(process.pid))
+        elif isinstance(message, messages.SuspectTaken):
+            self._in_background(self._suspects.take(process, message.lease, ending=self._ending.is_set()))
+        elif isinstance(message, messages.Tick) and message.notes and self._heart is not None:
+            self._heart.notes.signal()
 
     def _on_ready(self, process: Process, ready: messages.Ready) -> None:
         self._served = True
@@ -191,21 +187,11 @@ class Supervisor:
                 self._on_store(ready.dsn)
         if self._heart is not None and self._heart.renews is not None:
             process.keeping(self._heart.renews)
-        if self._on_offer is not None and ready.offer is not None and ready.offer != self._offer:
+        if ready.offer is not None and ready.offer != self._offer:
             self._offer = ready.offer
             self._on_offer(ready.offer)
-        self._emit(ProcessStarted(process.pid, process.number, ready.worker))
+        self._emit(events.ProcessStarted(process.pid, process.number, ready.worker))
         self._declarations.ready(process)
-
-    def _on_waiting(self, process: Process) -> None:
-        self._emit(ProcessWaiting(process.pid))
-
-    def _on_note(self) -> None:
-        if self._heart is not None:
-            self._heart.notes.signal()
-
-    def _on_suspect(self, process: Process, lease: messages.TakenLease) -> None:
-        self._in_background(self._suspects.take(process, lease, ending=self._ending.is_set()))
 
     def _give_up(self, failure: messages.StartFailed) -> None:
         """A process cannot start, and starting it again would not help."""
@@ -228,10 +214,10 @@ class Supervisor:
 
     def _report_signal(self, number: signal.Signals) -> None:
         self._echoing.pop(number).cancel()
-        self._emit(SupervisorStopping(number.name))
+        self._emit(events.SupervisorStopping(number.name))
 
     def _on_other_signal(self, number: signal.Signals) -> None:
-        self._emit(SignalIgnored(number.name))
+        self._emit(events.SignalIgnored(number.name))
 
     def _reap(self) -> None:
         """Handle every child that ended, stopped or continued; also those that are ours because we are process 1."""
@@ -247,10 +233,10 @@ class Supervisor:
                 continue
             if os.WIFSTOPPED(status):
                 process.stopped = True
-                self._emit(ProcessStopped(pid, process.number))
+                self._emit(events.ProcessStopped(pid, process.number))
             elif os.WIFCONTINUED(status):
                 process.stopped = False
-                self._emit(ProcessContinued(pid, process.number))
+                self._emit(events.ProcessContinued(pid, process.number))
             else:
                 del self._fleet[pid]
                 process.ended(os.waitstatus_to_exitcode(status))
@@ -269,7 +255,7 @@ class Supervisor:
         if process is self._spare.process:
             self._spare.died(self._clock.monotonic())
             if not process.told_to_end:
-                self._emit(SpareDied(process.pid, process.cause))
+                self._emit(events.SpareDied(process.pid, process.cause))
         process.state = "gone"
         process.gone.set()
         self._changed.set()
@@ -302,7 +288,7 @@ class Supervisor:
                 self._check(process, now)
             path = await asyncio.to_thread(sources.changed) if sources is not None else None
             if path is not None and not self._ending.is_set():
-                self._emit(SourcesChanged(path))
+                self._emit(events.SourcesChanged(path))
                 self._declarations.changed()
                 for each in self._restart_loops:
                     each.restart()
@@ -314,14 +300,14 @@ class Supervisor:
     def _check(self, process: Process, now: float) -> None:
         process.check()
         if process.lingers(now):
-            self._emit(ProcessKilled(process.pid, process.number, "it had stopped, and did not exit"))
+            self._emit(events.ProcessKilled(process.pid, process.number, "it had stopped, and did not exit"))
             process.kill()
             return
         silent = now - process.heard_at
         if silent > SILENT_AFTER_S and process.ready.is_set() and not process.stopped and not process.silence_reported:
             process.silence_reported = True
             jobs = tuple(held.lease.job_id for held in list(process.leases.values())[:MAX_JOBS_SHOWN])
-            self._emit(ProcessSilent(process.pid, process.number, round(silent, 1), jobs))
+            self._emit(events.ProcessSilent(process.pid, process.number, round(silent, 1), jobs))
         limit = self._settings.max_memory
         # A process that has taken no job yet is as small as it can be: replacing it would go on for ever.
         if limit is not None and process.taken and process.state == "running" and memory.used(process.pid) > limit:
@@ -345,8 +331,7 @@ class Supervisor:
         """Drain, hurry, kill; then give back what is left."""
         self._ending.set()
         grace = self._settings.worker.shutdown_timeout
-        if self._on_end is not None:
-            self._on_end(grace + STOP_PROMISE_S, self._code)
+        self._on_end(grace + STOP_PROMISE_S, self._code)
         for each in self._restart_loops:
             each.close()
         for process in self._fleet.values():
@@ -356,7 +341,7 @@ class Supervisor:
                 process.stop(hurry=True)
             await self._gone_within(HURRY_S, signals=2)
         for process in self._fleet.values():
-            self._emit(ProcessKilled(process.pid, process.number, "it did not stop in time"))
+            self._emit(events.ProcessKilled(process.pid, process.number, "it did not stop in time"))
             process.kill()
         begun = self._clock.monotonic()
         await self._gone_within(RETURN_S)  # a process that the kernel holds up cannot be killed: it is left behind

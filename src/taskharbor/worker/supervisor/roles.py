@@ -1,0 +1,200 @@
+"""The roles that single processes of a supervisor have: the spare, those that run suspects, and the one that stores the
+schedules of the application.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from taskharbor.model.events import Observers
+from taskharbor.model.process_events import SuspectDied, SuspectStarted
+from taskharbor.worker.supervisor import memory, messages
+from taskharbor.worker.supervisor.heart import FleetHeart
+from taskharbor.worker.supervisor.process import Process, held_lease
+from taskharbor.worker.supervisor.restart_loop import RestartLoop
+
+FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 600.0  # without a spare after one has died
+MEMORY_CHECK_S = 60.0  # until free memory is checked again
+FREE_FACTOR = 2  # times the memory of the largest process must be free, so that a spare takes at most half of it
+RETURN_DELAY_S = 1.0  # of a suspect that is given back; plus up to as much again
+
+
+class Spare:
+    """Keeps at most one process waiting. `start` starts one that waits.
+
+    none ──all processes serve, and memory is free──► waits ──a process died──► serves; the next spare follows
+      ▲                                                 └──died itself──► none, for 5, 10, 20 … 600 s
+      └── none with --reload, --no-spare, or a store that the supervisor does not know
+
+    It has opened nothing and reserves nothing. It is started like every other process, never forked: two processes
+    cannot share what an application has after its import (threads, connections, random numbers).
+
+    On by default: it shortens the recovery of a killed worker from 0.6–2 s to 0.03–0.1 s (decision 52), and
+    `memory.free` keeps it from using memory that the workers need.
+    """
+
+    def __init__(self, start: Callable[[], Awaitable[Process]]) -> None:
+        self.process: Process | None = None
+        self._start = start
+        self._not_before = 0.0
+        self._deaths = 0
+
+    async def keep(self, loops: Iterable[RestartLoop], now: float) -> None:
+        """Start a spare if there is none and nothing else has to start first. Called about every second."""
+        if self.process is not None or now < self._not_before:
+            return
+        serving = [loop.process for loop in loops]
+        if not all(process is not None and process.ready.is_set() and process.code is None for process in serving):
+            return
+        size = max(memory.resident(process.pid) for process in serving if process is not None)
+        if memory.free() < size * FREE_FACTOR:
+            self._not_before = now + MEMORY_CHECK_S
+            return
+        process = await self._start()
+        if process.code is None:
+            self.process = process
+        else:
+            self.died(now)
+
+    def take(self) -> Process | None:
+        """Let the waiting process serve, and return it; None without one."""
+        process = self.give()
+        if process is not None:
+            process.serve()
+        return process
+
+    def give(self) -> Process | None:
+        """The waiting process, or one that is still importing: it is ahead of a new one. None without one."""
+        process = self.process
+        if process is None or process.code is not None or process.stopped:
+            return None
+        self.process, self._deaths = None, 0
+        return process
+
+    def died(self, now: float) -> None:
+        """The spare has exited or was killed, perhaps for its memory: wait before another one."""
+        self.process = None
+        self._not_before = now + min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0**self._deaths)
+        self._deaths = min(self._deaths + 1, 16)
+
+
+class SuspectJob(msgspec.Struct, eq=False):
+    """One job, the process that took it, and the one that runs it, once that is known."""
+
+    lease: messages.TakenLease
+    taker: Process
+    runner: Process | None = None
+
+
+class Suspects:
+    """Jobs that were lost twice. Each runs in a process of its own, so that no other job waits or dies with it.
+
+    a worker hands one on ──► the spare, or a new process, runs it and ends ──► it died: that job took it down
+                         └──► too many suspects already: given back for a moment
+
+    In the store the lease stays that of the worker that took it. Until the process has reported the lease as taken,
+    nothing is counted against the job, whatever happens to the process.
+
+    At most `max_processes` run at once. `start` starts a process that waits for its order.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Process]],
+        heart: Callable[[], FleetHeart | None],
+        max_processes: int,
+        observers: Observers,
+    ) -> None:
+        self._start = start
+        self._heart = heart
+        self._max_processes = max_processes
+        self._observers = observers
+        self._all: list[SuspectJob] = []
+
+    def __contains__(self, process: Process) -> bool:
+        return self._run_by(process) is not None
+
+    def tokens(self, worker: str) -> list[str]:
+        """The tokens of leases that a worker took and another process holds, or is about to hold."""
+        return [each.lease.token for each in self._all if each.taker.worker == worker]
+
+    async def take(self, taker: Process, lease: messages.TakenLease, *, ending: bool) -> None:
+        """Run a job that a worker has handed on, or give it back."""
+        suspect = SuspectJob(lease, taker)
+        self._all.append(suspect)  # before anything else: its taker may die at any moment
+        runner = None if ending or len(self._all) > self._max_processes else await self._start()
+        if runner is None or runner.code is not None:  # too many, or the system could not start a process
+            await self._give_back(suspect)
+        else:
+            suspect.runner = runner
+            runner.number = taker.number
+            runner.leases[lease.token] = held_lease(lease, runner.heard_at)  # from now on it is renewed for the runner
+            runner.serve(lease)
+            self._observers.emit(SuspectStarted(runner.pid, lease.job_id))
+
+    async def gone(self, runner: Process) -> None:
+        """A process that ran a suspect has ended."""
+        suspect = self._run_by(runner)
+        assert suspect is not None
+        if runner.taken == 0:
+            await self._give_back(suspect)
+            return
+        self._all.remove(suspect)
+        if runner.code == 0 or runner.killed:
+            return  # it has settled the job or given it back; what we kill the heart gives back
+        self._observers.emit(SuspectDied(runner.pid, suspect.lease.job_id, runner.cause))
+        taker = suspect.taker
+        heart = self._heart()
+        if taker.code is None:
+            taker.release(self.tokens(taker.worker))
+        elif heart is not None:
+            await heart.release(taker.worker)
+
+    async def _give_back(self, suspect: SuspectJob) -> None:
+        heart = self._heart()
+        if heart is not None:
+            await heart.give_back(held_lease(suspect.lease, 0.0), RETURN_DELAY_S * (1 + random.random()))
+        self._all.remove(suspect)
+
+    def _run_by(self, process: Process) -> SuspectJob | None:
+        return next((each for each in self._all if each.runner is process), None)
+
+
+class Declarations:
+    """Asks one process that serves to store the schedules that the application declares, once for each start of the
+    supervisor; if that process ends before it has, another.
+
+    If every process did so, one that is replaced after a crash would bring back what its code says, although a newer
+    version of the program has started elsewhere since. With `--reload` the code is new, and is stored again.
+    """
+
+    def __init__(self, fleet: Callable[[], Iterable[Process]]) -> None:
+        self._fleet = fleet
+        self._asked: Process | None = None
+        self._are_stored = False
+
+    def ready(self, process: Process) -> None:
+        """A process serves."""
+        if process.schedules and self._asked is None and not self._are_stored:
+            self._asked = process
+            process.declare()
+
+    def stored(self, process: Process) -> None:
+        """A process has stored them."""
+        if process is self._asked:
+            self._asked, self._are_stored = None, True
+
+    def gone(self, process: Process) -> None:
+        """A process has ended."""
+        if process is self._asked:
+            self._asked = None
+            for other in self._fleet():
+                if other.state == "running":
+                    self.ready(other)
+
+    def changed(self) -> None:
+        """The program has changed: what is stored is old."""
+        self._asked, self._are_stored = None, False
