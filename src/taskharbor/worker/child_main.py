@@ -51,6 +51,7 @@ from taskharbor.worker.lifespan import RunningLifespan
 from taskharbor.worker.middleware import CallMiddleware, await_within, call_within
 from taskharbor.worker.stop_budget import StopBudget
 from taskharbor.worker.threads import Threads, unwrap
+from taskharbor.worker.waiting import first_of
 
 _threads = Threads("taskharbor-job")
 PARENT_CHECK_S = 5.0  # between two checks that the parent lives, when it sends nothing
@@ -233,14 +234,12 @@ async def _serve_within(pipe: JobPipe, requests: SimpleQueue[Request | None], fi
     except Exception as error:
         pipe.finish(("unfit", *_raised(first, error, None)[1:]))
         return
-    stopped = asyncio.ensure_future(stop.wait())
     request: Request | None = first
     while request is not None:
         pipe.finish(await _perform_within(pipe, request, lifespan))
         following = _threads.run(requests.get)
-        await asyncio.wait((following, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await first_of(following, stop.wait())
         request = following.result() if following.done() else None
-    stopped.cancel()
     await lifespan.leave(StopBudget(stop))
 
 

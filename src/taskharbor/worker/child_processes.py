@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -35,6 +34,7 @@ from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.injector import Injector
 from taskharbor.worker.middleware import CallMiddleware
 from taskharbor.worker.threads import Threads
+from taskharbor.worker.waiting import first_of
 
 CHILD_CHECK_S = 1.0  # between two checks that a child lives, on systems without pidfd
 LEAVE_S = 3.0  # for idle children to leave their lifespans when the worker stops
@@ -173,12 +173,10 @@ class ChildProcesses:
         """Give children a moment to leave their lifespans."""
         for child in idle:
             child.ask_to_end()
-        leaving = self._threads.run(partial(_await_exits, idle))
-        hurried = asyncio.ensure_future(hurry.wait())
-        await asyncio.wait((leaving, hurried), timeout=LEAVE_S, return_when=asyncio.FIRST_COMPLETED)
-        if hurried.done():
+        leaving = asyncio.gather(*(self._threads.run(child.await_exit) for child in idle))
+        await first_of(leaving, hurry.wait(), asyncio.sleep(LEAVE_S))
+        if hurry.is_set():
             await asyncio.wait((leaving,), timeout=HURRIED_LEAVE_S)
-        hurried.cancel()
 
     def _perform(self, request: Request, context: JobContext, control: _ChildControl) -> tuple[Any, ...]:
         """In a thread: send the job, pass its progress on, and return its last message."""
@@ -212,11 +210,6 @@ class ChildProcesses:
             if child.is_alive():
                 return child
             child.end()
-
-
-def _await_exits(children: list[_Child]) -> None:
-    for child in children:
-        child.await_exit()
 
 
 class _ChildControl:

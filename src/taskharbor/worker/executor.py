@@ -21,6 +21,7 @@ from taskharbor.model.errors import LeaseExpired
 from taskharbor.model.events import JobReserved, JobStarted
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack
+from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.tasks.context import report_early_end
 from taskharbor.tasks.flow_metadata import JOIN_TYPE, LAUNCH_TYPE
@@ -32,10 +33,11 @@ from taskharbor.worker.interrupts import Interrupts
 from taskharbor.worker.invocation import Invocation
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
-from taskharbor.worker.result_binder import Unbindable, Unready
+from taskharbor.worker.result_binder import Unready
 from taskharbor.worker.stop_budget import leave_behind
 from taskharbor.worker.suspects import SuspectGate
 from taskharbor.worker.threads import unwrap
+from taskharbor.worker.waiting import first_of
 
 UNKNOWN_TYPE_DELAY_S = 10.0  # plus up to a half: another worker may know the type
 UNREAD_RESULTS_DELAY_S = 1.0  # plus up to a half
@@ -144,8 +146,8 @@ class Executor(Part):
             self._give_back_for(delivery, UNKNOWN_TYPE, UNKNOWN_TYPE_DELAY_S)
 
     def _without_results(self, delivery: Delivery, problem: Exception) -> None:
-        if isinstance(problem, Unbindable):
-            self.decider.refuse(delivery, problem.refusal)
+        if isinstance(problem, Refusal):
+            self.decider.refuse(delivery, problem)
             return
         why = str(problem) if isinstance(problem, Unready) else "the results that it waits for could not be read"
         waits = delivery.job.deliveries - delivery.job.attempts - 1  # about as often as it was given back
@@ -264,9 +266,7 @@ class Executor(Part):
                 if any(limit.done() for limit in over):
                     break
                 changed.clear()
-                change = asyncio.ensure_future(changed.wait())
-                await asyncio.wait((change, *over), return_when=asyncio.FIRST_COMPLETED)
-                change.cancel()
+                await first_of(changed.wait(), *over)
         finally:
             for limit in over:  # not awaited: this may be a coroutine that is thrown away with its loop
                 limit.cancel()

@@ -26,6 +26,7 @@ from taskharbor.worker.outage import Backoff, RenewalGate
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.progress_notes import ProgressNotes, written
 from taskharbor.worker.stop_budget import StopBudget, close
+from taskharbor.worker.waiting import first_of, set_within
 
 CHECK_INTERVAL_S = 1.0  # between two checks of the worker's loop
 BLOCKED_AFTER_S = 2.0  # a loop that has not turned for this long is blocked
@@ -72,13 +73,9 @@ class Heart(Part):
         """Wait until the next renewal. One that failed is tried again although the clock stands still, as a test's may:
         no job is taken until then."""
         if self.gate.renewing:
-            return await self._clock.sleep(seconds)
-        resting = [asyncio.ensure_future(sleep(seconds)) for sleep in (self._clock.sleep, asyncio.sleep)]
-        try:
-            await asyncio.wait(resting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in resting:
-                each.cancel()
+            await self._clock.sleep(seconds)
+        else:
+            await first_of(self._clock.sleep(seconds), asyncio.sleep(seconds))
 
     async def _store_notes(self, extend: Extend, notes: ProgressNotes) -> None:
         while True:
@@ -329,12 +326,12 @@ class LoopWatch(Part):
                 self._loop.call_soon_threadsafe(_set_on, here, alive)
             except RuntimeError:
                 return  # the worker's loop is closed
-            if not await _within(BLOCKED_AFTER_S, alive):
+            if not await set_within(BLOCKED_AFTER_S, alive):
                 self._since = since
                 try:
                     job, where = self._find_blocker()
                     # In no handler: perhaps the handler that blocked has just ended, or the worker has.
-                    if job is not None or not await _within(NO_HANDLER_S, alive):
+                    if job is not None or not await set_within(NO_HANDLER_S, alive):
                         self._observers.emit(HandlerBlocked(self._worker, job, here.time() - since, where))
                     await alive.wait()  # one event for each blockage
                 finally:
@@ -352,15 +349,6 @@ class LoopWatch(Part):
         places = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack[ours + 1 :]]
         where = " → ".join(dict.fromkeys(places[:1] + places[-1:])) or "unknown"
         return (blocking.job if blocking is not None else None), where
-
-
-async def _within(seconds: float, event: asyncio.Event) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 def _end(ended: asyncio.Future[None]) -> None:

@@ -22,6 +22,7 @@ from taskharbor.model.naming import callable_name, class_name
 from taskharbor.policy.describe import summary
 from taskharbor.tasks.lifespan import Lifespan
 from taskharbor.worker.stop_budget import StopBudget, leave_behind
+from taskharbor.worker.waiting import first_of
 
 
 class RunningLifespan:
@@ -38,14 +39,11 @@ class RunningLifespan:
     async def enter(self, stop: asyncio.Event, hurry: asyncio.Event) -> bool:
         """Enter it; False if the worker was stopped meanwhile, LifespanFailed if it raised. `given` follows."""
         self._task = asyncio.create_task(self._live(), name="taskharbor-lifespan")
-        stopping = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait((self._entered, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._entered, stop.wait())
         except asyncio.CancelledError:
             await self._give_up(hurry)
             raise
-        finally:
-            stopping.cancel()
         if not self._entered.done():
             await self._give_up(hurry)
             return False

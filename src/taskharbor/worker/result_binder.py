@@ -25,14 +25,6 @@ Wanted: TypeAlias = dict[str, tuple[Bind, tuple[str, ...]]]
 """By the token of a lease: the parsed metadata of its job, and the ids of the jobs whose results it takes."""
 
 
-class Unbindable(Exception):
-    """The job can never get its results; `refusal` says why."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
-
-
 class Unready(Exception):
     """The job gets its results once a job that it waits for is done; the text says which."""
 
@@ -41,7 +33,7 @@ class ResultBinder(Part):
     """Completes payloads, and returns for the others why that failed, by the token of the lease.
 
     A job never gets a value that nobody returned. If the store has no result of a job before it, that one is looked
-    at: if its record is gone, the result is gone for good (Unbindable); if it is there and not done, because the store
+    at: if its record is gone, the result is gone for good (Refusal); if it is there and not done, because the store
     has lost what came later, it runs again (Unready). A store that cannot tell says so by raising.
     """
 
@@ -50,7 +42,7 @@ class ResultBinder(Part):
         self._codec = parts.codec
 
     async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
-        """Return the batch with complete payloads, and the problems: Unbindable, Unready, or what the store raised."""
+        """Return the batch with complete payloads, and the problems: Refusal, Unready, or what the store raised."""
         wanted: Wanted = {}
         problems: dict[str, Exception] = {}
         for reserved in batch:
@@ -61,7 +53,7 @@ class ResultBinder(Part):
                     wanted[reserved.lease.token] = _parsed(reserved.job, mark)
                 except Exception as error:
                     reason = f"its metadata {BIND_KEY} cannot be read: {error}"
-                    problems[reserved.lease.token] = Unbindable(Refusal(reason))
+                    problems[reserved.lease.token] = Refusal(reason)
         bound = []
         try:
             together = await self._together(batch, wanted)
@@ -72,7 +64,7 @@ class ResultBinder(Part):
                         results = together or await self._alone(reserved.job, wants[1])
                         job = await self._completed(reserved.job, *wants, results)
                         reserved = Reserved(job, reserved.lease, reserved.lost_by)
-                    except (Unbindable, Unready) as error:
+                    except (Refusal, Unready) as error:
                         problems[reserved.lease.token] = error
                 bound.append(reserved)
         except Exception as error:
@@ -99,7 +91,7 @@ class ResultBinder(Part):
             await results.load(self._driver, ids, self._clock.now(), job.flow_id)
         except TooMuch:
             reason = f"the results it waits for have over {MAX_RESULTS_BYTES} bytes together"
-            raise Unbindable(Refusal(f"{reason}; keep them elsewhere and return references")) from None
+            raise Refusal(f"{reason}; keep them elsewhere and return references") from None
         return results
 
     async def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
@@ -110,10 +102,10 @@ class ResultBinder(Part):
         except NoResult as missing:
             raise await self._why_missing(missing.job_id) from None
         except Exception as error:
-            raise Unbindable(Refusal(f"the results it waits for cannot be read: {class_name(error)}")) from error
+            raise Refusal(f"the results it waits for cannot be read: {class_name(error)}") from error
         return replace(job, payload=payload)
 
-    async def _why_missing(self, id: str) -> Unbindable | Unready:
+    async def _why_missing(self, id: str) -> Refusal | Unready:
         now, passed = self._clock.now(), dict.fromkeys([id])
         try:
             info = await self._driver.inspect(id, now)
@@ -122,7 +114,7 @@ class ResultBinder(Part):
                 info = await self._driver.inspect(heir, now)
         except JobNotFound:
             told = " → ".join(passed)  # it and those that took its place
-            return Unbindable(Refusal(f"the result of job {told} is gone: {GONE}"))
+            return Refusal(f"the result of job {told} is gone: {GONE}")
         return Unready(f"the result of job {info.job.id} ({info.job.type}) is not there: that job is {info.state}")
 
 

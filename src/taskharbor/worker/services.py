@@ -13,9 +13,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taskharbor.model.events import WorkerStarted, WorkerStopped, WorkerStopping
 from taskharbor.worker.executor import Executor
@@ -29,6 +29,7 @@ from taskharbor.worker.scheduler import Scheduler
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.stop_budget import StopBudget
 from taskharbor.worker.upkeep import Upkeep
+from taskharbor.worker.waiting import first_of
 
 if TYPE_CHECKING:
     from taskharbor.worker.supervisor.child_channel import ChildChannel
@@ -104,31 +105,17 @@ class Services(Part):
 
         Raises what a service has raised.
         """
-        stopping, retiring = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(retire.wait())
-        try:
-            tasks = (stopping, retiring, *(service.task for service in self._services))
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for finished in tasks:
-                if finished in done:
-                    await finished
-            if retire.is_set() and not stop.is_set():
-                self.fetcher.ask_to_stop()
-                await asyncio.wait((self.fetcher.task, stopping), return_when=asyncio.FIRST_COMPLETED)
-                await self._until_nothing_is_held(stopping)
-        finally:
-            stopping.cancel()
-            retiring.cancel()
-
-    async def _until_nothing_is_held(self, stop: asyncio.Future[Any]) -> None:
-        ends: list[asyncio.Future[Any]] = [service.task for service in self._services if service is not self.fetcher]
-        while self._held and not stop.done() and not any(end.done() for end in ends):
-            self.capacity.changed.clear()
-            change = asyncio.ensure_future(self.capacity.changed.wait())
-            await asyncio.wait((change, stop, *ends), return_when=asyncio.FIRST_COMPLETED)
-            change.cancel()
-        for end in ends:
-            if end.done():
-                await end
+        ends = [service.task for service in self._services]
+        await first_of(stop.wait(), retire.wait(), *ends)
+        await _raise(ends)
+        if retire.is_set() and not stop.is_set():
+            self.fetcher.ask_to_stop()
+            await first_of(self.fetcher.task, stop.wait())
+            ends.remove(self.fetcher.task)
+            while self._held and not stop.is_set() and not any(end.done() for end in ends):
+                self.capacity.changed.clear()
+                await first_of(self.capacity.changed.wait(), stop.wait(), *ends)
+            await _raise(ends)
 
     async def stop(self, hurry: asyncio.Event, budget: StopBudget) -> None:
         """Take no more jobs, finish or give back what is held, and end. Only this order loses nothing.
@@ -169,6 +156,12 @@ class Services(Part):
         if parts.settings.heart == "thread":
             return ThreadHeart(parts, heart, self.watch)
         return LoopHeart(heart, parts.driver)
+
+
+async def _raise(ends: Iterable[asyncio.Task[None]]) -> None:
+    for end in ends:
+        if end.done():
+            await end
 
 
 async def uninterrupted(stopping: asyncio.Task[None], hurry: asyncio.Event) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +30,6 @@ from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.worker_options import lists_worker_options
 from taskharbor.worker.delivery import OutcomeQueue
 from taskharbor.worker.figures import FigureCounter
-from taskharbor.worker.fork_signals import own_signals
 from taskharbor.worker.health import Health
 from taskharbor.worker.injector import Injector
 from taskharbor.worker.lifespan import RunningLifespan
@@ -42,8 +39,9 @@ from taskharbor.worker.parts import Surroundings, WorkerParts
 from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
+from taskharbor.worker.signals import StopSignals, own_signals
 from taskharbor.worker.stop_budget import StopBudget, cancelled, close, end_others
-from taskharbor.worker.stop_signals import SIGNALS, StopSignals
+from taskharbor.worker.waiting import first_of
 
 if TYPE_CHECKING:
     from taskharbor.worker.supervisor.child_channel import ChildChannel
@@ -123,7 +121,6 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._services: Services | None = None
-        self._signals = 0
         self._has_declared = False  # its schedules are stored: that happens once, not with every run
         self.channel: ChildChannel | None = None  # to the supervisor, which renews the leases; set before a run
 
@@ -185,14 +182,8 @@ class Worker:
             pass
         else:
             raise BlockingCall("worker.run() would block the running event loop; use: await worker.arun(...)")
-        main = threading.current_thread() is threading.main_thread()
-        before = {number: signal.getsignal(number) for number in SIGNALS} if main else {}
-        try:
-            with own_signals(before):
-                asyncio.run(self._run_with_signals(until_empty))
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with own_signals():
+            asyncio.run(self._run_with_signals(until_empty))
 
     async def arun(self, *, until_empty: bool = False) -> None:
         """The same on a running event loop, without the signals: `stop()` ends it."""
@@ -271,34 +262,29 @@ class Worker:
             self.channel.declared()
 
     async def _run_with_signals(self, until_empty: bool) -> None:
-        self._signals = 0
-        with StopSignals(self._on_signal, self._on_signal):
+        with StopSignals(self._on_signal):
             await self.arun(until_empty=until_empty)
         await end_others()
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: int) -> None:
         # Under a supervisor one signal to the whole group arrives twice: here, and as the supervisor's order.
-        self._signals += 1
-        if self._signals > 1 or (self.channel is None and self._stop.is_set()):
+        if number > 1 or (self.channel is None and self._stop.is_set()):
             self.hurry()
         else:
             self.stop()
 
     async def _open(self, driver: Driver) -> bool:
         """Open the store; wait for one that is away, unless that is hopeless. False: stopped meanwhile."""
-        backoff, stop = Backoff(), asyncio.ensure_future(self._stop.wait())
-        try:
-            while not self._stop.is_set():
-                opening = asyncio.ensure_future(self._open_once(driver))
-                await asyncio.wait((opening, stop), return_when=asyncio.FIRST_COMPLETED)
-                if not opening.done():
-                    await cancelled(opening)  # a store that hangs may answer in minutes, or never
-                elif await opening:
-                    return True
-                else:
-                    await asyncio.wait((stop,), timeout=backoff.next())
-        finally:
-            stop.cancel()
+        backoff = Backoff()
+        while not self._stop.is_set():
+            opening = asyncio.ensure_future(self._open_once(driver))
+            await first_of(opening, self._stop.wait())
+            if not opening.done():
+                await cancelled(opening)  # a store that hangs may answer in minutes, or never
+            elif await opening:
+                return True
+            else:
+                await first_of(self._stop.wait(), asyncio.sleep(backoff.next()))
         return False
 
     async def _open_once(self, driver: Driver) -> bool:
@@ -314,25 +300,17 @@ class Worker:
         return True
 
     async def _serve(self, driver: Driver, until_empty: bool) -> None:
-        lifespan = self._overrides.of(self._lifespan) if self._lifespan is not None else None
-        running = None if lifespan is None else RunningLifespan(lifespan, self._stop.set)
-        if running is None or await running.enter(self._stop, self._hurry):
-            await self._work(driver, until_empty, running)
-
-    async def _work(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> None:
+        function = self._overrides.of(self._lifespan) if self._lifespan is not None else None
+        lifespan = None if function is None else RunningLifespan(function, self._stop.set)
+        if lifespan is not None and not await lifespan.enter(self._stop, self._hurry):
+            return
+        services = None
         try:
             services = await self._start(driver, until_empty, lifespan)
-        except GeneratorExit:
-            raise  # this coroutine is discarded with its loop: nothing can be awaited any more
-        except BaseException:
-            if lifespan is not None:
-                await lifespan.leave(StopBudget(self._hurry))
-            raise
-        self._state = "running"
-        try:
+            self._state = "running"
             await services.until(self._stop, self._retire)
         except GeneratorExit:
-            raise
+            raise  # this coroutine is discarded with its loop: nothing can be awaited any more
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._hurry.set()
@@ -371,16 +349,18 @@ class Worker:
         await services.start()
         return services
 
-    async def _end(self, services: Services, lifespan: RunningLifespan | None) -> None:
+    async def _end(self, services: Services | None, lifespan: RunningLifespan | None) -> None:
+        """`services`: None if they could not start."""
         self._state = "stopping"
         await uninterrupted(asyncio.create_task(self._stop_all(services, lifespan)), self._hurry)
-        if self.channel is not None:
+        if self.channel is not None and services is not None:
             self.channel.leave()
 
-    async def _stop_all(self, services: Services, lifespan: RunningLifespan | None) -> None:
+    async def _stop_all(self, services: Services | None, lifespan: RunningLifespan | None) -> None:
         budget = StopBudget(self._hurry)
         try:
-            await services.stop(self._hurry, budget)
+            if services is not None:
+                await services.stop(self._hurry, budget)
         finally:
             if lifespan is not None:
                 await lifespan.leave(budget)

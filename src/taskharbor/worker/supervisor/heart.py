@@ -31,6 +31,7 @@ from taskharbor.worker.outage import Backoff
 from taskharbor.worker.progress_notes import NoteGate
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.upkeep import ROUND_INTERVAL_S
+from taskharbor.worker.waiting import set_within
 
 RELEASE_AGAIN_S = (1.0, 5.0)  # a reserve that a process sent before it died may be carried out after its death
 
@@ -205,7 +206,7 @@ class FleetHeart:
         for number, seconds in enumerate(RELEASE_AGAIN_S):
             if number == 0:
                 await asyncio.sleep(seconds)
-            elif await self._ended_within(seconds):
+            elif await set_within(seconds, self._ending):
                 return
             if late := await self._until_done(partial(self._give_back, process)):
                 self._observers.emit(JobsReleased(process.worker, late))
@@ -229,14 +230,6 @@ class FleetHeart:
     def end(self) -> None:
         """Skip further releases: what was reserved so late goes to other workers when its lease ends."""
         self._ending.set()
-
-    async def _ended_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._ending.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def _until_done(self, work: Callable[[], Awaitable[int]]) -> int:
         """Try until the store answers, or until every lease has ended, so that nothing is left to give back."""

@@ -15,6 +15,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.events import Observers
 from taskharbor.model.process_events import ProcessDied, ProcessEnded, ProcessReplaced
 from taskharbor.worker.supervisor.process import Process
+from taskharbor.worker.waiting import first_of
 
 STEADY_S = 10.0  # of service, after which a death counts as the first again
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
@@ -120,10 +121,4 @@ class RestartLoop:
 
     async def _first_of(self, *waiters: Awaitable[object]) -> None:
         """Wait for the first of these, or for `close`."""
-        tasks = [asyncio.ensure_future(each) for each in (*waiters, self._closed.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await first_of(*waiters, self._closed.wait())
