@@ -6,6 +6,10 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any
 
+from msgspec.structs import replace
+
+from taskharbor.model.lease import Lease
+from taskharbor.worker.health import Health
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.process import Process
 
@@ -25,7 +29,8 @@ def async_test(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
 def taken(token: str, limit: float | None = None) -> messages.TakenLease:
     """A lease as a worker process reports it; `limit`: seconds that the job may run."""
-    return messages.TakenLease(f"job-{token}", "default", token, 1_000_000, 0, limit)
+    lease = Lease(f"job-{token}", "default", token, datetime.fromtimestamp(1000, UTC))
+    return messages.TakenLease(lease, 0, limit)
 
 
 def receive(process: Process, message: messages.ToParent) -> None:
@@ -35,5 +40,8 @@ def receive(process: Process, message: messages.ToParent) -> None:
 
 def tick(**changes: Any) -> messages.Tick:
     """A heartbeat of an idle, healthy worker, with some fields changed."""
-    facts: dict[str, Any] = {"ok": True, "state": "running", "busy": False, "running": 0, "polled_seconds_ago": 0.5}
-    return messages.Tick(**{**facts, "store_error": "", "gone": [], "due": [], **changes})
+    more = {name: changes.pop(name) for name in ("gone", "due", "notes") if name in changes}
+    health = Health(
+        "w", "running", ok=True, running=0, busy=False, polled_seconds_ago=0.5, store_lost_for=0, store_error=""
+    )
+    return messages.Tick(replace(health, **changes), **{"gone": [], "due": [], **more})

@@ -15,6 +15,7 @@ from taskharbor.model.progress import read_note
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.testing import ManualClock
 from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.health import Health
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.supervisor import messages
@@ -70,7 +71,7 @@ def test_a_released_lease_is_reported_once(line: Line) -> None:
     line.hold("c")
     [*_, third] = line.said()
     assert isinstance(third, messages.Taken)
-    assert (third.gone, [each.token for each in third.leases]) == (["a"], ["c"])
+    assert (third.gone, [each.lease.token for each in third.leases]) == (["a"], ["c"])
     assert line.channel._gone() == []
 
 
@@ -91,17 +92,16 @@ def test_a_parent_that_does_not_read_blocks_nothing_and_gets_the_full_state_late
     line.hold("last")
     told = [message for message in line.said() if isinstance(message, messages.Taken)]
     [whole] = [message for message in told if message.all]
-    assert {each.token for each in whole.leases} == set(line.held)
+    assert {each.lease.token for each in whole.leases} == set(line.held)
 
 
 def test_renewed_and_lost_leases_reach_the_deliveries(line: Line) -> None:
     kept, gone, cancelled = line.hold("kept"), line.hold("gone"), line.hold("cancelled")
+    renewed = Lease("job-kept", "default", "kept", datetime(2030, 1, 1, tzinfo=UTC))
     line.channel._receive(
-        messages.Kept(
-            [("kept", 5000)], [("gone", "LeaseMismatch", "m"), ("cancelled", "JobNotInflight", ""), ("x", "", "")]
-        )
+        messages.Kept([renewed], [("gone", "LeaseMismatch", "m"), ("cancelled", "JobNotInflight", ""), ("x", "", "")])
     )
-    assert kept.lease.expires_at == datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+    assert kept.lease == renewed
     assert [(token, type(error)) for token, error in line.lost] == [
         (gone.lease.token, LeaseMismatch),
         (cancelled.lease.token, JobNotInflight),
@@ -147,7 +147,7 @@ async def test_a_lease_that_expired_during_the_reserve_is_not_started() -> None:
 def test_no_message_has_a_field_for_a_payload() -> None:
     named = {
         name
-        for each in (messages.TakenLease, messages.Taken, messages.Tick, messages.Setup)
+        for each in (messages.TakenLease, Lease, Lost, messages.Taken, messages.Tick, Health, messages.Setup)
         for name in each.__struct_fields__
     }
     assert named.isdisjoint({"payload", "result", "metadata"})

@@ -18,7 +18,7 @@ class Fleet:
         self.processes: list[Process] = []
         self.asked: list[Process] = []
         self.declarations = Declarations(lambda: self.processes)
-        monkeypatch.setattr(Process, "declare", lambda process: self.asked.append(process))
+        monkeypatch.setattr(Process, "send", lambda process, message: self.asked.append(process))
 
     def start(self, *, schedules: bool = True) -> Process:
         process = Process(len(self.processes), ManualClock())

@@ -10,8 +10,7 @@ from taskharbor.model.attempts import attempts_of
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.events import Event, Observers
 from taskharbor.model.job import JobRecord, WorkerInfo
-from taskharbor.model.lease import Lease
-from taskharbor.model.times import to_ms
+from taskharbor.model.lease import Lease, Lost
 from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import heart as heart_module
 from taskharbor.worker.supervisor import messages
@@ -38,7 +37,7 @@ async def test_all_leases_are_renewed_in_one_call_and_lost_ones_reported() -> No
         process.kept = lambda renewed, lost: told.append((renewed, lost))  # type: ignore[method-assign]  # replaced for the test
     await store.cancel([leases[2].job_id], now)
     assert await heart.beat() is False
-    assert [token for renewed, _ in told for token, _ in renewed] == [lease.token for lease in leases[:2]]
+    assert [lease.token for renewed, _ in told for lease in renewed] == [lease.token for lease in leases[:2]]
     assert [(token, name) for _, lost in told for token, name, _ in lost] == [(leases[2].token, "JobNotInflight")]
     await heart.stop()
     await store.close()
@@ -149,8 +148,8 @@ class Taking:
         await self.heart._opened.wait()
         [self.reserved] = await self.store.reserve(["default"], self.heart._clock.now(), LEASE, 1, "w")
         lease = self.reserved.lease
-        lost = ("dead", None, 1_000, False)
-        held = messages.TakenLease("a", "default", lease.token, to_ms(lease.expires_at), 0, None, lost)
+        lost = Lost("dead", None, NOW)
+        held = messages.TakenLease(lease, 0, None, lost)
         receive(self.process, messages.Taken([held], []))
         self.process.worker = "w"
         self.process.on_message = lambda process, message: self.heart.notes.signal()
@@ -221,8 +220,8 @@ async def test_what_a_killed_process_held_is_kept_as_given_back_and_so_is_the_lo
         await taking.store.release("w", taking.heart._clock.now())
         [taking.reserved] = await taking.store.reserve(["default"], taking.heart._clock.now(), LEASE, 1, "w")
         lease = taking.reserved.lease
-        lost = messages.write_lost(taking.reserved.lost_by)
-        held = messages.TakenLease("a", "default", lease.token, to_ms(lease.expires_at), 0, None, lost)
+        lost = taking.reserved.lost_by
+        held = messages.TakenLease(lease, 0, None, lost)
         receive(taking.process, messages.Taken([held], [], all=True))
         taking.process.killed = True
         await taking.heart._give_back(taking.process)

@@ -27,7 +27,7 @@ class Yard:
         self.suspects = Suspects(self.start, lambda: cast(FleetHeart, self), most, Observers())
         self.taker = Process(0, ManualClock())
         self.taker.worker = "taker"
-        self.taker.release = self.told.append  # type: ignore[assignment,method-assign]  # replaced for the test
+        self.taker.send = lambda message: self.told.append(message.keep)  # type: ignore[union-attr,method-assign]  # replaced for the test
 
     async def start(self) -> Process:
         self.started.append(Process(0, ManualClock()))

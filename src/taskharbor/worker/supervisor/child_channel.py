@@ -25,9 +25,8 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     TaskHarborError,
 )
-from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.lease import Reserved
 from taskharbor.model.progress import Progress
-from taskharbor.model.times import from_ms
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.heart import Heart, LoopWatch, ThreadHeart, overdue
 from taskharbor.worker.losses import Losses
@@ -151,8 +150,8 @@ class ChildChannel:
         """Report leases that the worker has taken."""
         with self._lock:
             for each in leases:
-                self._reported[each.token] = each
-                self._fresh.add(each.token)
+                self._reported[each.lease.token] = each
+                self._fresh.add(each.lease.token)
         if self.jobs_left is not None:
             self.jobs_left -= len(leases)
             if self.jobs_left <= 0:
@@ -166,24 +165,9 @@ class ChildChannel:
             return
         if self._unreported:
             self.declared()
-        health, now = worker.health(), clock.monotonic()
         fresh = self._new_progress()
-        sent = self._send(
-            messages.Tick(
-                ok=health.ok,
-                state=health.state,
-                busy=health.busy,
-                running=health.running,
-                polled_seconds_ago=health.polled_seconds_ago,
-                store_error=health.store_error,
-                gone=self._gone(),
-                due=self._due(now),
-                slots=health.slots,
-                stuck=health.stuck,
-                blocked_for=health.blocked_for,
-                notes=list(written(fresh).items()),
-            )
-        )
+        due, notes = self._due(clock.monotonic()), list(written(fresh).items())
+        sent = self._send(messages.Tick(worker.health(), self._gone(), due, notes))
         if sent:
             self._told.update(fresh)
         elif fresh and self.notes is not None:
@@ -285,11 +269,10 @@ class ChildChannel:
             getattr(worker, what)()
 
     def _kept(self, message: messages.Kept) -> None:
-        for token, milliseconds in message.renewed:
-            delivery = self._held.get(token)
+        for lease in message.renewed:
+            delivery = self._held.get(lease.token)
             if delivery is not None:
-                lease = delivery.lease
-                delivery.lease = Lease(lease.job_id, lease.queue, token, from_ms(milliseconds))
+                delivery.lease = lease
                 delivery.unrenewed = False
         if message.renewed and self._heart is not None:
             self._heart.on_kept()

@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from taskharbor.model.lease import Lease, Reserved
-from taskharbor.model.times import from_ms, to_ms
 from taskharbor.policy.suspects import is_suspect
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
@@ -84,12 +83,11 @@ class Handover(Part):
         """The one job that this process is to run, as if it had been reserved here; nothing if its lease is gone."""
         handed = self._channel.suspect
         assert handed is not None
-        lease = Lease(handed.job_id, handed.queue, handed.token, from_ms(handed.expires_ms))
-        [extended] = await self._driver.extend([lease], self._clock.now(), self._settings.lease)
+        [extended] = await self._driver.extend([handed.lease], self._clock.now(), self._settings.lease)
         batch = []
         if isinstance(extended, Lease):
-            job = (await self._driver.inspect(lease.job_id, self._clock.now())).job
-            taken = Reserved(job, extended, messages.read_lost(handed.lost_by))
+            job = (await self._driver.inspect(handed.lease.job_id, self._clock.now())).job
+            taken = Reserved(job, extended, handed.lost_by)
             batch = await self._losses.weigh([taken])
         self._channel.suspect = None  # this process has nothing more to do: it retires
         self._channel.jobs_left = len(batch)
@@ -97,15 +95,7 @@ class Handover(Part):
         return batch
 
     def _taken(self, reserved: Reserved) -> messages.TakenLease:
-        job, lease = reserved.job, reserved.lease
-        handler = self._handlers.get(job.type)
+        job, handler = reserved.job, self._handlers.get(reserved.job.type)
         timeout = job.timeout or (handler.timeout if handler is not None else None)
-        return messages.TakenLease(
-            lease.job_id,
-            lease.queue,
-            lease.token,
-            to_ms(lease.expires_at),
-            job.attempts,
-            None if timeout is None else timeout.total_seconds(),
-            messages.write_lost(reserved.lost_by),
-        )
+        limit = None if timeout is None else timeout.total_seconds()
+        return messages.TakenLease(reserved.lease, job.attempts, limit, reserved.lost_by)

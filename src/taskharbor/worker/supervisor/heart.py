@@ -25,10 +25,10 @@ from taskharbor.model.events import Observers
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Retry
 from taskharbor.model.process_events import JobsReleased, LeasesNotKept, StoreDiffers
-from taskharbor.model.times import to_ms
 from taskharbor.policy.trail import with_trail
 from taskharbor.worker.outage import Backoff
 from taskharbor.worker.progress_notes import NoteGate
+from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.upkeep import ROUND_INTERVAL_S
 from taskharbor.worker.waiting import set_within
@@ -114,7 +114,7 @@ class FleetHeart:
         if renews is not self.renews:
             self.renews = renews
             for process in self._fleet():
-                process.keeping(renews)
+                process.send(messages.Keeping(renews))
 
     async def _store_notes(self) -> None:
         await self._opened.wait()
@@ -140,12 +140,12 @@ class FleetHeart:
         again = False
         async with self._extending:
             results = await self._extend([held for _, held in due])
-        news: dict[Process, tuple[list[tuple[str, int]], list[tuple[str, str, str]]]] = {}
+        news: dict[Process, tuple[list[Lease], list[tuple[str, str, str]]]] = {}
         for (process, held), result in zip(due, results, strict=True):
             renewed, lost = news.setdefault(process, ([], []))
             if isinstance(result, Lease):
                 held.lease = result
-                renewed.append((result.token, to_ms(result.expires_at)))
+                renewed.append(result)
             elif isinstance(result, BackendUnavailable):
                 again = True  # its record is locked, which says nothing about the lease
             elif isinstance(result, InvalidJob):

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from taskharbor.model.lease import Lost
+from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.safe_repr import shown
-from taskharbor.model.times import from_ms, to_ms
+from taskharbor.worker.health import Health
 
 MAX_LINE_BYTES = 64 * 1024 * 1024  # more than a hundred thousand leases
 
@@ -48,24 +48,13 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return shown(self, "app", "queues", "concurrency", "alone", "waits")
 
 
-LostBy: TypeAlias = tuple[str, int | None, int, bool]
-"""The execution before, if it was lost: its worker, its beginning (None: not known) and its end in milliseconds, and
-whether it was cut off."""
-
-
 class TakenLease(msgspec.Struct, frozen=True, array_like=True):
     """A lease with what is needed to give its job back without counting a failure."""
 
-    job_id: str
-    queue: str
-    token: str
-    expires_ms: int
+    lease: Lease
     attempts: int
     limit: float | None  # seconds that the job may run
-    lost_by: LostBy | None = None
-
-    def __repr__(self) -> str:
-        return shown(self, "job_id", "queue", "expires_ms")
+    lost_by: Lost | None = None  # the execution before, if it was lost
 
 
 class Serve(msgspec.Struct, frozen=True, tag=True):
@@ -79,9 +68,9 @@ class Declare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):
-    """Leases that were renewed (token, new end in milliseconds), and those that are lost (token, error, its text)."""
+    """Leases that were renewed, and those that are lost (token, error, its text)."""
 
-    renewed: list[tuple[str, int]]
+    renewed: list[Lease]
     lost: list[tuple[str, str, str]]
 
     def __repr__(self) -> str:
@@ -167,21 +156,13 @@ class Tick(msgspec.Struct, frozen=True, tag=True):
     """A heartbeat, about once a second: the health of the worker, how many seconds its jobs may still run, and their
     progress as the store keeps it, where it is new."""
 
-    ok: bool
-    state: str
-    busy: bool
-    running: int
-    polled_seconds_ago: float | None
-    store_error: str
+    health: Health
     gone: list[str]
     due: list[tuple[str, float]]
-    slots: int = 0
-    stuck: int = 0
-    blocked_for: float = 0.0
     notes: list[tuple[str, bytes]] = []
 
     def __repr__(self) -> str:
-        return shown(self, "ok", "state", "busy", "running", "store_error", "slots", "stuck", "blocked_for")
+        return shown(self, "health")
 
 
 class StoppedServing(msgspec.Struct, frozen=True, tag="Left"):
@@ -202,22 +183,6 @@ _encode = msgspec.json.Encoder().encode
 read_setup = msgspec.json.Decoder(Setup).decode  # the first line that a child receives
 read_by_child: Callable[[bytes], ToChild] = msgspec.json.Decoder(ToChild).decode  # a message of the parent
 read_by_parent: Callable[[bytes], ToParent] = msgspec.json.Decoder(ToParent).decode  # a message of a child
-
-
-def write_lost(lost_by: Lost | None) -> LostBy | None:
-    """An execution that was lost, as a message has it."""
-    if lost_by is None:
-        return None
-    began = lost_by.began_at
-    return lost_by.worker, None if began is None else to_ms(began), to_ms(lost_by.ended_at), lost_by.cut_off
-
-
-def read_lost(lost_by: LostBy | None) -> Lost | None:
-    """The reverse of `write_lost`."""
-    if lost_by is None:
-        return None
-    worker, began_ms, ended_ms, cut_off = lost_by
-    return Lost(worker, None if began_ms is None else from_ms(began_ms), from_ms(ended_ms), cut_off)
 
 
 def line(message: Setup | ToChild | ToParent) -> bytes:

@@ -84,21 +84,21 @@ def describe(
 
 
 def _one(process: Process, now: float) -> ProcessReport:
-    tick = process.tick
+    health = process.health
     return ProcessReport(
         process=process.number,
         pid=process.pid,
         worker=process.worker,
         state="stopped" if process.stopped else process.state,
-        running=tick.running if tick is not None else 0,
+        running=health.running if health is not None else 0,
         jobs_taken=process.taken,
         leases=len(process.leases),
         heard_seconds_ago=round(now - process.heard_at, 3),
         polled_seconds_ago=None if process.polled_at is None else round(now - process.polled_at, 3),
-        store_error=tick.store_error if tick is not None else "",
-        slots=tick.slots if tick is not None else 0,
-        stuck=tick.stuck if tick is not None else 0,
-        blocked_for=round(tick.blocked_for, 3) if tick is not None else 0.0,
+        store_error=health.store_error if health is not None else "",
+        slots=health.slots if health is not None else 0,
+        stuck=health.stuck if health is not None else 0,
+        blocked_for=round(health.blocked_for, 3) if health is not None else 0.0,
     )
 
 

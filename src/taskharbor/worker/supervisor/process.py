@@ -23,7 +23,7 @@ import msgspec
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.safe_repr import shown
-from taskharbor.model.times import from_ms
+from taskharbor.worker.health import Health
 from taskharbor.worker.heart import OVERDUE_S
 from taskharbor.worker.supervisor import messages, process_session
 
@@ -49,8 +49,7 @@ class HeldLease(msgspec.Struct):
 def held_lease(taken: messages.TakenLease, now: float) -> HeldLease:
     """A lease as its worker reported it."""
     until = None if taken.limit is None else now + taken.limit + OVERDUE_S
-    lease = Lease(taken.job_id, taken.queue, taken.token, from_ms(taken.expires_ms))
-    return HeldLease(lease, taken.attempts, until, messages.read_lost(taken.lost_by))
+    return HeldLease(taken.lease, taken.attempts, until, taken.lost_by)
 
 
 class Process:
@@ -69,7 +68,7 @@ class Process:
         self.worker = ""
         self.leases: dict[str, HeldLease] = {}
         self.taken = 0
-        self.tick: messages.Tick | None = None
+        self.health: Health | None = None
         self.failure: messages.StartFailed | None = None
         self.code: int | None = None
         self.stopped = False  # by SIGSTOP
@@ -97,7 +96,7 @@ class Process:
         self._child_end = theirs
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=messages.MAX_LINE_BYTES)
-        self._send(setup)
+        self.send(setup)
         self._reading = asyncio.create_task(self._read(reader))
 
     def spawn(self, command: Sequence[str]) -> None:
@@ -122,27 +121,19 @@ class Process:
         """Let a spare serve, as if it had been started now. `suspect`: it runs that one job."""
         self.state = "starting"
         self.started_at = self._clock.monotonic()
-        self._send(messages.Serve(suspect))
-
-    def declare(self) -> None:
-        """Let it store the schedules that its app declares."""
-        self._send(messages.Declare())
-
-    def release(self, keep: list[str]) -> None:
-        """Let it give back what it took and no longer holds, except the leases with these tokens."""
-        self._send(messages.Release(keep))
+        self.send(messages.Serve(suspect))
 
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
         self.state, self.told_to_end = "retiring", True
-        self._send(messages.Retire())
+        self.send(messages.Retire())
 
     def stop(self, *, hurry: bool = False) -> None:
         """Let it finish within its grace period and give back the rest; `hurry`: at once."""
         if self.state == "gone":
             return
         self.state, self.told_to_end = "stopping", True
-        self._send(messages.StopOrder(hurry))
+        self.send(messages.StopOrder(hurry))
         if not self.ready.is_set():
             self._signal(signal.SIGTERM)  # it may be busy importing; it holds nothing yet
         if self.stopped:
@@ -161,23 +152,19 @@ class Process:
             self.why = why
             self.tired.set()
 
-    def kept(self, renewed: list[tuple[str, int]], lost: list[tuple[str, str, str]]) -> None:
+    def kept(self, renewed: list[Lease], lost: list[tuple[str, str, str]]) -> None:
         """Report to it which of its leases were renewed and which are lost."""
         for token, *_ in lost:
             self.leases.pop(token, None)
         if self._writer is not None and self._writer.transport.get_write_buffer_size() < MAX_UNREAD_BYTES:
-            self._send(messages.Kept(renewed, lost))
-
-    def keeping(self, renews: bool) -> None:
-        """Report to it whether the supervisor can renew its leases."""
-        self._send(messages.Keeping(renews))
+            self.send(messages.Kept(renewed, lost))
 
     # Facts ---------------------------------------------------------------------------------------------------
 
     @property
     def stuck(self) -> bool:
         """Whether a handler that does not end occupies each of its slots, so that it can run nothing."""
-        return self.tick is not None and 0 < self.tick.slots <= self.tick.stuck
+        return self.health is not None and 0 < self.health.slots <= self.health.stuck
 
     @property
     def done(self) -> bool:
@@ -261,7 +248,7 @@ class Process:
         if message.all:
             self.leases.clear()
         for each in message.leases:
-            self.leases[each.token] = held_lease(each, self.heard_at)
+            self.leases[each.lease.token] = held_lease(each, self.heard_at)
         for token in message.gone:
             self.leases.pop(token, None)
         if not message.all:
@@ -271,7 +258,7 @@ class Process:
                 self.tire(f"{self.taken} jobs")
 
     def _on_tick(self, message: messages.Tick) -> None:
-        self.tick = message
+        self.health = health = message.health
         for token in message.gone:
             self.leases.pop(token, None)
         for token, seconds in message.due:
@@ -280,12 +267,13 @@ class Process:
         for token, note in message.notes:
             if (lease := self.leases.get(token)) is not None:
                 lease.note = note
-        if message.busy and not message.store_error and not message.blocked_for:
+        if health.busy and not health.store_error and not health.blocked_for:
             self.polled_at = self.heard_at
-        elif message.polled_seconds_ago is not None:
-            self.polled_at = self.heard_at - message.polled_seconds_ago
+        elif health.polled_seconds_ago is not None:
+            self.polled_at = self.heard_at - health.polled_seconds_ago
 
-    def _send(self, message: messages.Setup | messages.ToChild) -> None:
+    def send(self, message: messages.Setup | messages.ToChild) -> None:
+        """Send a message, if there is someone to read it."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(messages.line(message))
 

@@ -84,7 +84,7 @@ class Spare:
 class SuspectJob(msgspec.Struct, eq=False):
     """One job, the process that took it, and the one that runs it, once that is known."""
 
-    lease: messages.TakenLease
+    taken: messages.TakenLease
     taker: Process
     runner: Process | None = None
 
@@ -119,11 +119,11 @@ class Suspects:
 
     def tokens(self, worker: str) -> list[str]:
         """The tokens of leases that a worker took and another process holds, or is about to hold."""
-        return [each.lease.token for each in self._all if each.taker.worker == worker]
+        return [each.taken.lease.token for each in self._all if each.taker.worker == worker]
 
-    async def take(self, taker: Process, lease: messages.TakenLease, *, ending: bool) -> None:
+    async def take(self, taker: Process, taken: messages.TakenLease, *, ending: bool) -> None:
         """Run a job that a worker has handed on, or give it back."""
-        suspect = SuspectJob(lease, taker)
+        suspect = SuspectJob(taken, taker)
         self._all.append(suspect)  # before anything else: its taker may die at any moment
         runner = None if ending or len(self._all) > self._max_processes else await self._start()
         if runner is None or runner.code is not None:  # too many, or the system could not start a process
@@ -131,9 +131,9 @@ class Suspects:
         else:
             suspect.runner = runner
             runner.number = taker.number
-            runner.leases[lease.token] = held_lease(lease, runner.heard_at)  # from now on it is renewed for the runner
-            runner.serve(lease)
-            self._observers.emit(SuspectStarted(runner.pid, lease.job_id))
+            runner.leases[taken.lease.token] = held_lease(taken, runner.heard_at)  # which it is renewed for from now on
+            runner.serve(taken)
+            self._observers.emit(SuspectStarted(runner.pid, taken.lease.job_id))
 
     async def gone(self, runner: Process) -> None:
         """A process that ran a suspect has ended."""
@@ -145,18 +145,18 @@ class Suspects:
         self._all.remove(suspect)
         if runner.code == 0 or runner.killed:
             return  # it has settled the job or given it back; what we kill the heart gives back
-        self._observers.emit(SuspectDied(runner.pid, suspect.lease.job_id, runner.cause))
+        self._observers.emit(SuspectDied(runner.pid, suspect.taken.lease.job_id, runner.cause))
         taker = suspect.taker
         heart = self._heart()
         if taker.code is None:
-            taker.release(self.tokens(taker.worker))
+            taker.send(messages.Release(self.tokens(taker.worker)))
         elif heart is not None:
             await heart.release(taker.worker)
 
     async def _give_back(self, suspect: SuspectJob) -> None:
         heart = self._heart()
         if heart is not None:
-            await heart.give_back(held_lease(suspect.lease, 0.0), RETURN_DELAY_S * (1 + random.random()))
+            await heart.give_back(held_lease(suspect.taken, 0.0), RETURN_DELAY_S * (1 + random.random()))
         self._all.remove(suspect)
 
     def _run_by(self, process: Process) -> SuspectJob | None:
@@ -180,7 +180,7 @@ class Declarations:
         """A process serves."""
         if process.schedules and self._asked is None and not self._are_stored:
             self._asked = process
-            process.declare()
+            process.send(messages.Declare())
 
     def stored(self, process: Process) -> None:
         """A process has stored them."""

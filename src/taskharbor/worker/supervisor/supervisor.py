@@ -186,7 +186,7 @@ class Supervisor:
             if self._on_store is not None:
                 self._on_store(ready.dsn)
         if self._heart is not None and self._heart.renews is not None:
-            process.keeping(self._heart.renews)
+            process.send(messages.Keeping(self._heart.renews))
         if ready.offer is not None and ready.offer != self._offer:
             self._offer = ready.offer
             self._on_offer(ready.offer)
