@@ -98,7 +98,7 @@ def a_lost_lease_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def leases_are_never_extended(patch: pytest.MonkeyPatch) -> None:
-    async def beat(self: Any, extend: Any) -> float:
+    async def beat(self: Any) -> float:
         return float(self._every)
 
     patch.setattr(Heart, "beat", beat)

@@ -18,8 +18,9 @@ from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
 from taskharbor.policy.trail import CUT_OFF
 from taskharbor.testing import Faults, ManualClock, drain
 from taskharbor.worker import Worker
-from taskharbor.worker.heart import LoopWatch, _Renewals
-from tests.worker.workbench import Bench, bench_test, job, waits_for
+from taskharbor.worker.heart import LoopWatch, ThreadHeart
+from taskharbor.worker.outage import RenewalGate
+from tests.worker.workbench import Bench, bench_test, job, parts_of, waits_for
 
 LEASE = timedelta(seconds=30)
 
@@ -252,12 +253,13 @@ async def test_a_renewal_does_not_wait_for_a_blocked_loop(bench: Bench) -> None:
     """That loop would hold up the next tries over the heart's own connection, until the lease has ended."""
     store, seen = Scarce(bench.driver, connections=1), SimpleNamespace(blocked_for=3.0)
     store.failing = [store]
-    renewals = _Renewals(cast(Driver, store), bench.driver, 10, cast(LoopWatch, seen))
-    renewals.opened = True
+    gate, parts = RenewalGate("w"), parts_of(bench.driver, bench.clock)
+    heart = ThreadHeart(parts, gate, lambda delivery, error: None, cast(LoopWatch, seen))
+    heart._own_driver, heart._opened = cast(Driver, store), True
     with pytest.raises(BackendUnavailable, match="its connection is gone"):
-        await renewals.extend([], bench.clock.now(), LEASE)
+        await heart.extend([], bench.clock.now(), LEASE)
     seen.blocked_for = 0.0
-    assert await renewals.extend([], bench.clock.now(), LEASE) == []
+    assert await heart.extend([], bench.clock.now(), LEASE) == []
 
 
 # Losses ------------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ import asyncio
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import BackendUnavailable, InvalidJob, TaskHarborError
 from taskharbor.model.events import HandlerBlocked
 from taskharbor.model.job import JobRecord
@@ -34,8 +34,7 @@ NO_HANDLER_S = 1.0  # longer still, if the loop is in no handler
 OUR_FILES = (executor.__file__, invocation.__file__)  # the frames that call handlers
 OVERDUE_S = 10.0  # past a job's timeout: if its handler was not stopped by then, its lease is renewed no longer
 
-Extend: TypeAlias = Callable[..., Awaitable[Sequence[Lease | TaskHarborError]]]
-"""The `extend` of a driver."""
+OnLost: TypeAlias = Callable[[Delivery, TaskHarborError], object]
 
 
 def overdue(delivery: Delivery, monotonic: float) -> bool:
@@ -43,12 +42,10 @@ def overdue(delivery: Delivery, monotonic: float) -> bool:
     return delivery.due is not None and monotonic > delivery.due + OVERDUE_S
 
 
-class Heart(Part):
-    """Extends all held leases in one call, which `extend` makes: that of a driver."""
+class Heart(Part, ABC):
+    """Extends all held leases in one call. `on_lost` is called with a delivery whose lease is gone."""
 
-    def __init__(
-        self, parts: WorkerParts, gate: RenewalGate, on_lost: Callable[[Delivery, TaskHarborError], object]
-    ) -> None:
+    def __init__(self, parts: WorkerParts, gate: RenewalGate, on_lost: OnLost) -> None:
         super().__init__(parts)
         self.gate = gate
         self.on_lost = on_lost
@@ -57,14 +54,18 @@ class Heart(Part):
         self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
         self._missed: Lease | None = None  # of the last renewal that failed
 
-    async def run(self, extend: Extend) -> None:
+    @abstractmethod
+    async def extend(self, *arguments: Any) -> Sequence[Lease | TaskHarborError]:
+        """Call `Driver.extend`."""
+
+    async def run(self) -> None:
         """Extend all leases again and again, and in between those whose jobs have reported progress."""
-        storing = None if self._notes is None else asyncio.ensure_future(self._store_notes(extend, self._notes))
+        storing = None if self._notes is None else asyncio.ensure_future(self._store_notes(self._notes))
         seconds = self._every
         try:
             while True:
                 await self._rest(seconds)
-                seconds = await self.beat(extend)
+                seconds = await self.beat()
         finally:
             if storing is not None:
                 storing.cancel()
@@ -77,12 +78,12 @@ class Heart(Part):
         else:
             await first_of(self._clock.sleep(seconds), asyncio.sleep(seconds))
 
-    async def _store_notes(self, extend: Extend, notes: ProgressNotes) -> None:
+    async def _store_notes(self, notes: ProgressNotes) -> None:
         while True:
             await notes.gate.wait(self._clock)
-            await self.store_notes(extend)
+            await self.store_notes()
 
-    async def beat(self, extend: Extend) -> float:
+    async def beat(self) -> float:
         """Extend all leases; return after how many seconds to do it again."""
         moment = self._clock.monotonic()
         if self._notes is not None:
@@ -90,21 +91,21 @@ class Heart(Part):
         deliveries = [each for each in list(self._held.values()) if not overdue(each, moment)]
         if not deliveries and self.gate.renewing:
             self._outage.answered("extend")  # nothing to renew: an earlier failure no longer matters
-        elif not await self._extend(extend, deliveries):
+        elif not await self._extend(deliveries):
             return min(self._backoff.next(), self._every)
         self._backoff.reset()
         return max(self._every - (self._clock.monotonic() - moment), 0)  # a slow store must not stretch the interval
 
-    async def store_notes(self, extend: Extend) -> None:
+    async def store_notes(self) -> None:
         """Extend the leases of the jobs whose progress waits to be stored, and store it."""
         assert self._notes is not None
         self._notes.gate.take(self._clock)
         moment, held = self._clock.monotonic(), list(self._held.values())
         waiting = [each for each in held if each.progress is not each.noted and not each.decided]
         if deliveries := [each for each in waiting if not overdue(each, moment)]:
-            await self._extend(extend, deliveries)
+            await self._extend(deliveries)
 
-    async def _extend(self, extend: Extend, deliveries: list[Delivery]) -> bool:
+    async def _extend(self, deliveries: list[Delivery]) -> bool:
         """Extend leases, with the progress that waits; return False if some have to be tried again soon.
 
         Without deliveries the lease that was missed last is tried: its refusal shows that renewals reach the store.
@@ -119,7 +120,7 @@ class Heart(Part):
         try:
             async with self._extending:
                 more = [written(notes)] if notes else []  # only a driver that takes them has any
-                results = await extend(leases, self._clock.now(), self._settings.lease, *more)
+                results = await self.extend(leases, self._clock.now(), self._settings.lease, *more)
             if len(results) != len(leases):
                 raise RuntimeError(f"the driver returned {len(results)} results for {len(leases)} leases")
         except Exception as error:
@@ -152,51 +153,41 @@ class Heart(Part):
             self._notes.gate.waiting = True
 
 
-class LoopHeart:
+class LoopHeart(Heart):
     """A heart on the worker's own loop, for tests and simulations that allow one thread only."""
-
-    def __init__(self, heart: Heart, driver: Driver) -> None:
-        self._heart = heart
-        self._driver = driver
-        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start renewing, over the worker's own driver."""
-        self._heart.gate.update(connected=True)
-        self._task = asyncio.create_task(self._run(), name="taskharbor-heart")
+        self.gate.update(connected=True)
+        self._task = asyncio.create_task(self.run(), name="taskharbor-heart")
 
     async def stop(self, budget: StopBudget) -> None:
         """Stop renewing."""
-        if self._task is not None:
-            self._task.cancel()
-            await budget.ended(self._task)
+        self._task.cancel()
+        await budget.ended(self._task)
 
-    async def _run(self) -> None:
-        await self._heart.run(self._driver.extend)
+    async def extend(self, *arguments: Any) -> Sequence[Lease | TaskHarborError]:
+        return await self._driver.extend(*arguments)
 
 
-class ThreadHeart(Part):
+class ThreadHeart(Heart):
     """A heart in a thread of its own, with a sibling of the worker's driver; it also watches the worker's loop."""
 
-    def __init__(self, parts: WorkerParts, heart: Heart, watch: LoopWatch) -> None:
-        super().__init__(parts)
-        self._heart = heart
-        self._driver = parts.driver.sibling()
-        self._renewals = _Renewals(self._driver, parts.driver, parts.settings.heartbeat, watch)
+    def __init__(self, parts: WorkerParts, gate: RenewalGate, on_lost: OnLost, watch: LoopWatch) -> None:
+        super().__init__(parts, gate, on_lost)
+        self._own_driver = parts.driver.sibling()
+        self._opened = False  # its own driver is open
         self._watch = watch
-        self._ended: asyncio.Future[None] | None = None  # of the worker's loop
-        self._thread: threading.Thread | None = None
+        self._loop = asyncio.get_running_loop()  # the worker's
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._serve, name="taskharbor-heart", daemon=True)
         self._lock = threading.Lock()
         self._stopped = False
         self._cancel: Callable[[], object] | None = None
 
     async def start(self) -> None:
         """Start renewing."""
-        loop = asyncio.get_running_loop()
-        self._ended = ended = loop.create_future()
-        thread = threading.Thread(target=self._serve, args=(loop, ended), name="taskharbor-heart", daemon=True)
-        self._thread = thread
-        thread.start()
+        self._thread.start()
 
     async def stop(self, budget: StopBudget) -> None:
         """Stop renewing, and wait for the thread: it may be in a call that the store does not answer."""
@@ -204,17 +195,17 @@ class ThreadHeart(Part):
             self._stopped = True
             if self._cancel is not None:
                 self._cancel()
-        if self._thread is not None and self._ended is not None and await budget.ended(self._ended):
+        if await budget.ended(self._ended):
             self._thread.join()  # returns at once: the thread has nothing left to do
 
-    def _serve(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+    def _serve(self) -> None:
         try:
             asyncio.run(self._run())
         except asyncio.CancelledError:
             pass
         finally:
             try:
-                loop.call_soon_threadsafe(_end, ended)
+                self._loop.call_soon_threadsafe(_end, self._ended)
             except RuntimeError:
                 pass  # the worker's loop was closed meanwhile
 
@@ -233,52 +224,42 @@ class ThreadHeart(Part):
                 self._cancel = None
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-            await close(self._driver)
+            await close(self._own_driver)
 
     async def keep(self) -> None:
         """Renew for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._open())
-            group.create_task(self._heart.run(self._renewals.extend))
+            group.create_task(self.run())
 
     async def _open(self) -> None:
         """Open the heart's driver: until then renewals go over the worker's, and no jobs are taken."""
         backoff = Backoff()
         while True:
             try:
-                await self._driver.open()
+                await self._own_driver.open()
             except Exception as error:
                 self._outage.failed("open for the heart", error)
-                self._on_not_opened()
+                self.note_connection()
                 await asyncio.sleep(backoff.next())
             else:
-                self._renewals.opened = True
+                self._opened = True
                 self._outage.answered("open for the heart")
-                return self._heart.gate.update(connected=True)
+                return self.note_connection()
 
-    def _on_not_opened(self) -> None:
-        self._heart.gate.update(connected=False)
-
-
-class _Renewals:
-    """Renews over the heart's driver, and over the worker's if that one has no connection to the store.
-
-    The worker's belongs to the worker's loop. A handler that blocks that loop holds up those renewals: so it is only
-    the second choice, and no job is taken before the heart's own driver is open.
-    """
-
-    def __init__(self, driver: Driver, workers: Driver, every: float, watch: LoopWatch) -> None:
-        self._driver = driver
-        self._workers = workers
-        self._watch = watch
-        self._loop = asyncio.get_running_loop()
-        self._every = every
-        self.opened = False
+    def note_connection(self) -> None:
+        """Note whether there is a connection for renewals."""
+        self.gate.update(connected=self._opened)
 
     async def extend(self, *arguments: Any) -> Sequence[Lease | TaskHarborError]:
-        if self.opened:
+        """Renew over the heart's driver, and over the worker's if that one has no connection to the store.
+
+        The worker's belongs to the worker's loop. A handler that blocks that loop holds up those renewals: so it is
+        only the second choice, and no job is taken before the heart's own driver is open.
+        """
+        if self._opened:
             try:
-                return await self._driver.extend(*arguments)
+                return await self._own_driver.extend(*arguments)
             except (BackendUnavailable, OSError) as error:
                 failure: Exception = error
         else:
@@ -297,7 +278,7 @@ class _Renewals:
             raise failure from None
 
     async def _on_workers_loop(self, arguments: tuple[Any, ...]) -> Sequence[Lease | TaskHarborError]:
-        return await self._workers.extend(*arguments)
+        return await self._driver.extend(*arguments)
 
 
 class LoopWatch(Part):

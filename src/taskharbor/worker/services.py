@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from taskharbor.model.events import WorkerStarted, WorkerStopped, WorkerStopping
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
-from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
+from taskharbor.worker.heart import LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.operations import Operations
 from taskharbor.worker.outage import RenewalGate
@@ -148,14 +148,13 @@ class Services(Part):
             raise problems[0]
 
     def _make_heart(self, parts: WorkerParts, channel: ChildChannel | None) -> LoopHeart | ThreadHeart:
-        loop, lose = self._loop, self.executor.interrupts.lose
-        # A heart calls it in its own thread.
-        heart = Heart(parts, self._renewals, lambda *lost: loop.call_soon_threadsafe(lose, *lost))
+        gate = self._renewals
+        on_lost = partial(self._loop.call_soon_threadsafe, self.executor.interrupts.lose)  # from the heart's thread
         if channel is not None:
-            return channel.heart(parts, heart, self.watch)
+            return channel.heart(parts, gate, on_lost, self.watch)
         if parts.settings.heart == "thread":
-            return ThreadHeart(parts, heart, self.watch)
-        return LoopHeart(heart, parts.driver)
+            return ThreadHeart(parts, gate, on_lost, self.watch)
+        return LoopHeart(parts, gate, on_lost)
 
 
 async def _raise(ends: Iterable[asyncio.Task[None]]) -> None:

@@ -23,13 +23,13 @@ from taskharbor.model.errors import (
     JobNotInflight,
     LeaseExpired,
     LeaseMismatch,
-    TaskHarborError,
 )
 from taskharbor.model.lease import Reserved
 from taskharbor.model.progress import Progress
 from taskharbor.worker.delivery import Delivery
-from taskharbor.worker.heart import Heart, LoopWatch, ThreadHeart, overdue
+from taskharbor.worker.heart import LoopWatch, OnLost, ThreadHeart, overdue
 from taskharbor.worker.losses import Losses
+from taskharbor.worker.outage import RenewalGate
 from taskharbor.worker.parts import WorkerParts
 from taskharbor.worker.progress_notes import ProgressNotes, written
 from taskharbor.worker.supervisor import messages
@@ -74,7 +74,7 @@ class ChildChannel:
         self._fresh: set[str] = set()  # reported, and not yet in `held`
         self.notes: ProgressNotes | None = None  # None: the store keeps no progress
         self._told: dict[str, Progress] = {}  # what was last sent of each job's progress, by token
-        self._on_lost: Callable[[Delivery, TaskHarborError], object] | None = None
+        self._on_lost: OnLost | None = None
         self._serve = threading.Event()  # a spare may serve, or has to end
         self._orphan = False  # the parent is gone: nothing that is sent arrives
         self._left = threading.Event()  # the worker has stopped serving
@@ -119,10 +119,10 @@ class ChildChannel:
         self._handover = Handover(parts, losses, self)
         return self._handover.reserve
 
-    def heart(self, parts: WorkerParts, heart: Heart, watch: LoopWatch) -> ThreadHeart:
+    def heart(self, parts: WorkerParts, gate: RenewalGate, on_lost: OnLost, watch: LoopWatch) -> ThreadHeart:
         """A heart that renews nothing as long as the parent does."""
-        self._held, self._on_lost, self.notes = parts.held, heart.on_lost, parts.notes
-        self._heart = _SupervisedHeart(parts, heart, watch, self)
+        self._held, self._on_lost, self.notes = parts.held, on_lost, parts.notes
+        self._heart = _SupervisedHeart(parts, gate, on_lost, watch, self)
         self._send(messages.Ready(parts.settings.name, self.dsn, self.offer, self._schedules))
         self.ready = True
         return self._heart
@@ -245,7 +245,7 @@ class ChildChannel:
         elif isinstance(message, messages.Keeping):
             self.parent_renews = message.renews
             if self._heart is not None:
-                self._heart.on_keeping()
+                self._heart.note_connection()
         elif isinstance(message, messages.Serve):
             self.suspect = message.suspect
             self._serve.set()
@@ -275,7 +275,7 @@ class ChildChannel:
                 delivery.lease = lease
                 delivery.unrenewed = False
         if message.renewed and self._heart is not None:
-            self._heart.on_kept()
+            self._heart.gate.update(renewing=True)
         for token, name, text in message.lost:
             delivery = self._held.get(token)
             if delivery is not None and not delivery.decided and self._on_lost is not None:
@@ -285,20 +285,16 @@ class ChildChannel:
 class _SupervisedHeart(ThreadHeart):
     """Sends heartbeats to the parent, and renews leases itself only if the parent does not."""
 
-    def __init__(self, parts: WorkerParts, heart: Heart, watch: LoopWatch, channel: ChildChannel) -> None:
-        super().__init__(parts, heart, watch)
+    def __init__(
+        self, parts: WorkerParts, gate: RenewalGate, on_lost: OnLost, watch: LoopWatch, channel: ChildChannel
+    ) -> None:
+        super().__init__(parts, gate, on_lost, watch)
         self._channel = channel
-        settings = parts.settings
-        self._every = min(TICK_INTERVAL_S, settings.heartbeat / 2)
-        self._neglect = (settings.lease - timedelta(seconds=settings.heartbeat)) / 2
+        self._pause = min(TICK_INTERVAL_S, self._every / 2)
+        self._neglect = (parts.settings.lease - timedelta(seconds=self._every)) / 2
 
-    def on_keeping(self) -> None:
-        """The parent has reported whether it renews."""
-        self._heart.gate.update(connected=bool(self._channel.parent_renews) or self._renewals.opened)
-
-    def on_kept(self) -> None:
-        """The parent has renewed leases."""
-        self._heart.gate.update(renewing=True)
+    def note_connection(self) -> None:
+        self.gate.update(connected=bool(self._channel.parent_renews) or self._opened)
 
     async def keep(self) -> None:
         """Do all at once: a store that does not answer must not silence the heartbeats."""
@@ -307,27 +303,24 @@ class _SupervisedHeart(ThreadHeart):
     async def _tick(self) -> None:
         while True:
             self._channel.tick(self._clock)
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self._pause)
 
     async def _open_if_needed(self) -> None:
         channel = self._channel
         while (  # noqa: ASYNC110 - that a lease is neglected is seen by looking
             channel.hands_on and channel.parent_renews is not False and not self._neglected()
         ):
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self._pause)
         await self._open()
 
-    def _on_not_opened(self) -> None:
-        self.on_keeping()  # the parent may renew meanwhile
-
     async def _beat_if_needed(self) -> None:
-        extend, notes = self._renewals.extend, self._notes
+        notes = self._notes
         while True:
-            await asyncio.sleep(self._every)
-            if self._neglected() or not self._heart.gate.renewing:
-                await self._heart.beat(extend)
+            await asyncio.sleep(self._pause)
+            if self._neglected() or not self.gate.renewing:
+                await self.beat()
             elif notes is not None and notes.gate.waiting and not self._channel.hands_on:
-                await self._heart.store_notes(extend)
+                await self.store_notes()
 
     def _neglected(self) -> bool:
         now, moment = self._clock.now(), self._clock.monotonic()
