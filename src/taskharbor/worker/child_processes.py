@@ -96,10 +96,6 @@ class _Child:
         except (ProcessLookupError, PermissionError, AttributeError):
             self.process.kill()  # it leads no group yet, and has started nothing
 
-    def ask_to_end(self) -> None:
-        """Let it leave its lifespan and exit."""
-        _send(self.pipe, None)
-
     def await_exit(self) -> None:
         """Wait until it has exited, or was killed."""
         while self.is_alive():
@@ -129,20 +125,15 @@ class ChildProcesses:
         """Run a job in a child; return what its handler returned, or raise what it raised."""
         control = _ChildControl()
         run.kill = control.kill
-        context.cancelled.subscribe(
-            lambda: control.cancel(context.cancelled._reason or "")
-        )  # `_reason`: reading `reason` would count as the handler's own check
+        # `_reason`: reading `reason` would count as the handler's own check.
+        context.cancelled.subscribe(lambda: control.cancel(context.cancelled._reason or ""))
         codec = handler.signature.codec
-        own = (
-            None if type(codec) is JsonCodec else codec
-        )  # the child makes the default itself; any other codec must be picklable
-        unrecoverable = write_unrecoverable(handler.unrecoverable)
         request = Request(
             handler.reference,
-            own,
+            None if type(codec) is JsonCodec else codec,  # the child makes the default itself; any other is pickled
             run.job,
             context.deadline,
-            unrecoverable,
+            write_unrecoverable(handler.unrecoverable),
             _packed("call_middleware", call_middleware),
             self._lifespan(),
             _packed("override", tuple(each for pair in self._injector.overrides.pairs for each in pair)),
@@ -172,7 +163,7 @@ class ChildProcesses:
     async def _let_leave(self, idle: list[_Child], hurry: asyncio.Event) -> None:
         """Give children a moment to leave their lifespans."""
         for child in idle:
-            child.ask_to_end()
+            _send(child.pipe, None)
         leaving = asyncio.gather(*(self._threads.run(child.await_exit) for child in idle))
         await first_of(leaving, hurry.wait(), asyncio.sleep(LEAVE_S))
         if hurry.is_set():
@@ -270,13 +261,12 @@ def _value_of(message: tuple[Any, ...], handler: Handler) -> Any:
             return _Compiled(Spawned(jobs, handover))
         return None if result is None else _read(result, handler.signature)
     _, pickled, mismatch, description, error_class, place = message
-    error = _mismatch(description) if mismatch else _remote(pickled, description)
+    if mismatch:
+        error: BaseException = PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
+    else:
+        error = _remote(pickled, description)
     note_origin(error, error_class, place)
     raise error
-
-
-def _mismatch(description: str) -> PayloadMismatch:
-    return PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
 
 
 def _remote(pickled: bytes | None, description: str) -> BaseException:

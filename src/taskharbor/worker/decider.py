@@ -29,7 +29,7 @@ from taskharbor.policy import decide
 from taskharbor.policy.trail import OutcomeT, with_trail
 from taskharbor.worker.delivery import SHUTDOWN, SNOOZED, TIMEOUT, Delivery
 from taskharbor.worker.losses import Losses
-from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder
+from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder, refusal
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.transaction import HandlerTransaction
 
@@ -95,9 +95,9 @@ class Decider(Part):
         else:
             self.decide(delivery, self._builder.failed(delivery, error))
 
-    def refuse(self, delivery: Delivery, refusal: Refusal) -> None:
+    def refuse(self, delivery: Delivery, reason: Refusal) -> None:
         """It cannot be run at all, here or anywhere."""
-        self.decide(delivery, self._builder.failed(delivery, refusal))
+        self.decide(delivery, self._builder.failed(delivery, reason))
 
     def launch(self, delivery: Delivery) -> None:
         """It stands for a scheduled workflow, whose jobs take its place."""
@@ -133,7 +133,7 @@ class Decider(Part):
         if delivery.decided:
             return
         try:
-            outcome = self._builder.undecided(delivery, error)
+            outcome = self._builder.failed(delivery, refusal("its outcome could not be decided", error))
         except BaseException:  # even that fails: then say as little as possible
             reason = "its outcome could not be decided"
             outcome = decide.refuse(delivery.job, delivery.lease, reason, self._clock.now())

@@ -180,8 +180,9 @@ class Executor(Part):
         """
         monotonic, decider = self._monotonic, self.decider
         began = monotonic()
-        if began - delivery.began > self._latest_start_s:
-            self._lose_if_over(delivery)
+        # If the process stood still between a reserve and the start of a handler, another worker may have the job.
+        if began - delivery.began > self._latest_start_s and delivery.lease.expires_at <= self._clock.now():
+            self.interrupts.lose(delivery, LeaseExpired("its lease ended before its handler was called"))
         delivery.began = began
         delivery.started = True
         if delivery.due is not None and (timeout := delivery.job.timeout or handler.timeout) is not None:
@@ -216,11 +217,6 @@ class Executor(Part):
                 await decider.undo(delivery, delivery.transaction)
         finally:
             self.capacity.leave(delivery)
-
-    def _lose_if_over(self, delivery: Delivery) -> None:
-        """The process stood still between a reserve and the start of a handler: another worker may have the job."""
-        if delivery.lease.expires_at <= self._clock.now():
-            self.interrupts.lose(delivery, LeaseExpired("its lease ended before its handler was called"))
 
     # Stopping ------------------------------------------------------------------------------------------------
 

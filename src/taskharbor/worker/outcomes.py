@@ -86,10 +86,6 @@ class OutcomeBuilder(Part):
                 outcome = masked_told(job, handler.signature.codec, outcome)
         return self.final(delivery, outcome)
 
-    def undecided(self, delivery: Delivery, error: BaseException) -> Outcome:
-        """No outcome could be made of how the handler ended: the job fails for that."""
-        return self.failed(delivery, refusal("its outcome could not be decided", error))
-
     def final(self, delivery: Delivery, outcome: Outcome) -> Outcome:
         """The outcome; a job that dies, together with the failure step of its flow and what `on_dead` starts."""
         if type(outcome) is not Fail:

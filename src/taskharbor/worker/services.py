@@ -17,7 +17,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.events import WorkerStarted, WorkerStopped, WorkerStopping
+from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import LoopHeart, LoopWatch, ThreadHeart
@@ -149,7 +151,11 @@ class Services(Part):
 
     def _make_heart(self, parts: WorkerParts, channel: ChildChannel | None) -> LoopHeart | ThreadHeart:
         gate = self._renewals
-        on_lost = partial(self._loop.call_soon_threadsafe, self.executor.interrupts.lose)  # from the heart's thread
+        loop, lose = self._loop, self.executor.interrupts.lose
+
+        def on_lost(delivery: Delivery, error: TaskHarborError) -> None:  # called in the heart's thread
+            loop.call_soon_threadsafe(lose, delivery, error)
+
         if channel is not None:
             return channel.heart(parts, gate, on_lost, self.watch)
         if parts.settings.heart == "thread":

@@ -63,7 +63,11 @@ class Settler(Part, Service):
                 outcomes.changed.clear()
                 await outcomes.changed.wait()
                 continue
-            await self._gather()
+            seen = 0
+            # While every turn of the loop brings more outcomes, wait for them: they share the cost of one call.
+            while seen < len(outcomes.waiting) and not outcomes.is_nearly_full:
+                seen = len(outcomes.waiting)
+                await asyncio.sleep(0)
             batch = self._flushing = outcomes.take(MAX_BATCH_OUTCOMES)
             await self._flush(batch)
 
@@ -78,13 +82,6 @@ class Settler(Part, Service):
             if delivery.lease.token in self._held:
                 self._refused(delivery, outcome, error)
         return False
-
-    async def _gather(self) -> None:
-        """While every turn of the loop brings more outcomes, wait for them: they share the cost of one call."""
-        outcomes, seen = self._outcomes, 0
-        while seen < len(outcomes.waiting) and not outcomes.is_nearly_full:
-            seen = len(outcomes.waiting)
-            await asyncio.sleep(0)
 
     async def _flush(self, batch: list[Decided]) -> None:
         backoff, tries = Backoff(), 0
@@ -109,17 +106,14 @@ class Settler(Part, Service):
             else:
                 self._outage.answered("settle")
                 for delivery, outcome, reason in self._report(batch, results):
-                    self._retry_alone(delivery, outcome, reason)
+                    task = asyncio.create_task(self._retry(delivery, outcome, reason), name="taskharbor-settle-retry")
+                    self._retrying[task] = delivery, outcome
+                    task.add_done_callback(self._retried)
                 return
             await asyncio.sleep(backoff.next())
             batch = self._with_valid_lease(batch)
 
     # One outcome that the store could not take ---------------------------------------------------------------
-
-    def _retry_alone(self, delivery: Delivery, outcome: Outcome, reason: TaskHarborError) -> None:
-        task = asyncio.create_task(self._retry(delivery, outcome, reason), name="taskharbor-settle-retry")
-        self._retrying[task] = delivery, outcome
-        task.add_done_callback(self._retried)
 
     def _retried(self, task: asyncio.Task[None]) -> None:
         self._retrying.pop(task, None)
@@ -185,8 +179,10 @@ class Settler(Part, Service):
             self._observers.emit(self._event_of(delivery, outcome))
             if type(outcome) is Fail:
                 self._decider.spawned(outcome.spawn)
-            elif type(outcome) is Retry:
-                self._note_due(delivery, outcome)
+            elif type(outcome) is Retry and outcome.run_at is not None:
+                # A job that failed or snoozed here runs here again when it is due; any other is better left to others.
+                again = outcome.attempts != delivery.job.attempts or delivery.why == SNOOZED
+                self._on_put_off(outcome.run_at, again)
         if self._figures is not None:
             if any(results):  # exceptions are true
                 recorded = [each for each, refusal in zip(batch, results, strict=True) if refusal is None]
@@ -212,20 +208,11 @@ class Settler(Part, Service):
             return events.JobSnoozed(job, worker, outcome.run_at)
         return events.JobGivenBack(job, worker, delivery.why, outcome.run_at)
 
-    def _note_due(self, delivery: Delivery, outcome: Retry) -> None:
-        """A job that failed or snoozed here runs here again when it is due; any other is better left to others."""
-        if outcome.run_at is not None:
-            again = outcome.attempts != delivery.job.attempts or delivery.why == SNOOZED
-            self._on_put_off(outcome.run_at, again)
-
     def _refused(self, delivery: Delivery, outcome: Outcome, error: TaskHarborError) -> None:
-        if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
-            return self._without_workflow(delivery, outcome, error)
-        return self._decider.refused(delivery, error)
-
-    def _without_workflow(self, delivery: Delivery, outcome: Ack | Fail, error: InvalidJob) -> None:
-        """The outcome brought a workflow that cannot be stored. Nothing was stored: the job itself fails instead."""
-        if isinstance(outcome, Fail):  # its failure step cannot be stored: it dies without that
+        if not (isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn):
+            self._decider.refused(delivery, error)
+        # The outcome brought a workflow that cannot be stored. Nothing was stored: the job itself fails instead.
+        elif isinstance(outcome, Fail):  # its failure step cannot be stored: it dies without that
             self._outcomes.submit(delivery, replace(outcome, lease=delivery.lease, spawn=()))
         else:
             self._decider.refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {error}"))

@@ -90,7 +90,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until a signal ends it, and return the exit code. No signal changes that afterwards."""
-        signals = SupervisorSignals(self._on_signal, self._reap, self._on_other_signal)
+        signals = SupervisorSignals(
+            self._on_signal, self._reap, lambda number: self._emit(events.SignalIgnored(number.name))
+        )
         signals.take()
         try:
             return asyncio.run(self._main(signals))
@@ -193,13 +195,6 @@ class Supervisor:
         self._emit(events.ProcessStarted(process.pid, process.number, ready.worker))
         self._declarations.ready(process)
 
-    def _give_up(self, failure: messages.StartFailed) -> None:
-        """A process cannot start, and starting it again would not help."""
-        if not self._ending.is_set():
-            self._complain(failure.text)
-            self._code = failure.code
-            self._ending.set()
-
     # Signals -------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: signal.Signals) -> None:
@@ -215,9 +210,6 @@ class Supervisor:
     def _report_signal(self, number: signal.Signals) -> None:
         self._echoing.pop(number).cancel()
         self._emit(events.SupervisorStopping(number.name))
-
-    def _on_other_signal(self, number: signal.Signals) -> None:
-        self._emit(events.SignalIgnored(number.name))
 
     def _reap(self) -> None:
         """Handle every child that ended, stopped or continued; also those that are ours because we are process 1."""
@@ -273,8 +265,10 @@ class Supervisor:
             self._complain(failure.text)
         elif self._served:
             self._complain(failure.text)  # it could start before: a file may be half written, a deploy half done
-        else:
-            self._give_up(failure)
+        elif not self._ending.is_set():  # starting it again would not help
+            self._complain(failure.text)
+            self._code = failure.code
+            self._ending.set()
 
     # Watching ------------------------------------------------------------------------------------------------
 
