@@ -116,7 +116,7 @@ def test_a_job_that_has_not_started_has_its_whole_timeout_left(line: Line) -> No
 
 
 def test_an_order_that_arrives_before_the_worker_exists_is_carried_out(line: Line) -> None:
-    line.channel._receive(messages.StopOrder())
+    line.channel._receive(messages.ProcessOrder("stop"))
     worker = Worker("memory://")
     line.channel.attach(worker)
     worker.run()  # returns at once

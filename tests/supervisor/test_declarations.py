@@ -101,7 +101,7 @@ def test_the_order_reaches_the_worker_and_its_answer_the_supervisor() -> None:
                 asked.append("declare")
 
         line.channel.attach(Noting("memory://"))
-        line.channel._receive(messages.read_by_child(messages.line(messages.Declare())))
+        line.channel._receive(messages.read_by_child(messages.line(messages.ProcessOrder("declare"))))
         assert asked == ["declare"]
         line.channel.declared()
         assert messages.Declared() in line.said()

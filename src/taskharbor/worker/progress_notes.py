@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from taskharbor.model.bounds import replace_unstorable
 from taskharbor.model.clock import Clock
 from taskharbor.model.progress import Progress, write_note
@@ -101,19 +103,14 @@ class ProgressNotes:
         handler = delivery.handler
         if progress.note and handler is not None:
             words = masked_text(delivery.job, handler.signature.codec, progress.note)
-            if words is not progress.note:
-                progress = Progress(done=progress.done, total=progress.total, note=words, at=progress.at)
+            progress = replace(progress, note=words)
         delivery.progress = progress
         self.gate.signal()
 
     def take(self, deliveries: Iterable[Delivery]) -> dict[str, Progress]:
         """What waits to be stored, by the token of its lease. (After `gate.take`, so that nothing is missed.)"""
-        found: dict[str, Progress] = {}
-        for delivery in deliveries:
-            progress = delivery.progress
-            if progress is not None and progress is not delivery.noted:
-                found[delivery.lease.token] = progress
-        return found
+        waiting = [(each, each.progress) for each in deliveries]  # read once: a handler may report more meanwhile
+        return {each.lease.token: new for each, new in waiting if new is not None and new is not each.noted}
 
 
 def written(notes: dict[str, Progress]) -> dict[str, bytes]:

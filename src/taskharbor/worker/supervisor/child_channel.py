@@ -252,12 +252,8 @@ class ChildChannel:
         elif isinstance(message, messages.Release):
             if self._handover is not None and not self._handover.loop.is_closed():
                 asyncio.run_coroutine_threadsafe(self._handover.release(message.keep), self._handover.loop)
-        elif isinstance(message, messages.Declare):
-            self._order("declare")
-        elif isinstance(message, messages.Retire):
-            self._order("retire")
         else:
-            self._order("hurry" if message.hurry else "stop")
+            self._order(message.what)
 
     def _order(self, what: str) -> None:
         with self._lock:

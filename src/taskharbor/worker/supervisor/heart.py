@@ -75,37 +75,29 @@ class FleetHeart:
         await self._driver.close()
 
     async def _run(self) -> None:
-        backoff = Backoff()
-        while not self._opened.is_set():
-            try:
-                await open_existing(self._driver)  # the worker has created it
-                await follow(self._clock, self._driver.server_time)
-                self._opened.set()
-                self._report(renews=True)
-            except Exception as error:
-                self._failed("open", error)
-                self._report(renews=False)
-                await asyncio.sleep(backoff.next())
-        backoff.reset()
-        followed = self._clock.monotonic()
-        seconds = self._every
+        backoff, seconds, followed = Backoff(), 0.0, 0.0
         while True:
             await asyncio.sleep(seconds)
+            again = False
             try:
+                if not self._opened.is_set():
+                    await open_existing(self._driver)  # the worker has created it
                 if not self.renews or is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_INTERVAL_S:
                     await follow(self._clock, self._driver.server_time)
                     followed = self._clock.monotonic()
-                again = await self.beat()
+                if self._opened.is_set():
+                    again = await self.beat()
             except Exception as error:
-                self._failed("extend", error)
+                self._failed("extend" if self._opened.is_set() else "open", error)
                 self._report(renews=False)
-                seconds = min(backoff.next(), self._every)
+                again = True
             else:
+                self._opened.set()
                 self._failing = False
                 self._report(renews=True)
-                if again:
-                    seconds = min(backoff.next(), self._every)
-                    continue
+            if again:
+                seconds = min(backoff.next(), self._every)
+            else:
                 backoff.reset()
                 seconds = self._every
 

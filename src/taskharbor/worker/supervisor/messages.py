@@ -1,6 +1,6 @@
 """The messages between the supervisor and a worker process: one JSON object a line, over a socket of their own.
 
-    parent → child   Setup (the first line), Serve (to a spare), Declare, Kept, Release, Retire, StopOrder
+    parent → child   Setup (the first line), Serve (to a spare), Kept, Keeping, Release, ProcessOrder
     child → parent   Waiting (a spare), Ready or StartFailed, Declared, Taken, SuspectTaken, Tick, StoppedServing
 
 The socket is private to the two, so the store's address may travel here with its password, which an argument would
@@ -10,7 +10,7 @@ show in every list of processes. No payload ever travels here; what a handler sa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -63,10 +63,6 @@ class Serve(msgspec.Struct, frozen=True, tag=True):
     suspect: TakenLease | None = None
 
 
-class Declare(msgspec.Struct, frozen=True, tag=True):
-    """Store the schedules that the app declares: one process does so, when the supervisor starts."""
-
-
 class Kept(msgspec.Struct, frozen=True, tag=True):
     """Leases that were renewed, and those that are lost (token, error, its text)."""
 
@@ -92,14 +88,15 @@ class Release(msgspec.Struct, frozen=True, tag=True):
         return shown(self)
 
 
-class Retire(msgspec.Struct, frozen=True, tag=True):
-    """Take no more jobs, and end when the last one has ended, however long that takes."""
+class ProcessOrder(msgspec.Struct, frozen=True, tag=True):
+    """What the worker is to do now.
 
+    declare: store the schedules that the app declares; one process does so, when the supervisor starts.
+    retire: take no more jobs, and end when the last one has ended, however long that takes.
+    stop: take no more jobs, finish within the grace period and give back the rest; hurry: without a grace period.
+    """
 
-class StopOrder(msgspec.Struct, frozen=True, tag="Stop"):
-    """Take no more jobs, finish within the grace period and give back the rest; `hurry`: without a grace period."""
-
-    hurry: bool = False
+    what: Literal["declare", "retire", "stop", "hurry"]
 
 
 class Waiting(msgspec.Struct, frozen=True, tag=True):
@@ -176,7 +173,7 @@ class StartFailed(msgspec.Struct, frozen=True, tag="Failed"):
     code: int
 
 
-ToChild: TypeAlias = Serve | Declare | Kept | Keeping | Release | Retire | StopOrder
+ToChild: TypeAlias = Serve | Kept | Keeping | Release | ProcessOrder
 ToParent: TypeAlias = Waiting | Ready | Declared | Taken | SuspectTaken | Tick | StoppedServing | StartFailed
 
 _encode = msgspec.json.Encoder().encode

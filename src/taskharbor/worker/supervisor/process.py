@@ -1,7 +1,7 @@
 """One worker process as its parent sees it: started afresh, connected by a socket, ended by its process id.
 
-    spare ──Serve──► starting ──Ready──► running ──Retire──► retiring ──► gone
-      └─────────────────┴──────────────────┴──Stop──► stopping ─────────► gone    killed, or died by itself: from any
+    spare ──Serve──► starting ──Ready──► running ──retire──► retiring ──► gone
+      └─────────────────┴──────────────────┴──stop──► stopping ─────────► gone    killed, or died by itself: from any
 
 Each has a session of its own, so that Ctrl-C reaches the parent alone, and what a crashed process leaves behind
 (children that run its jobs) can be ended before other workers get the jobs. A process that has stopped serving
@@ -126,14 +126,14 @@ class Process:
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
         self.state, self.told_to_end = "retiring", True
-        self.send(messages.Retire())
+        self.send(messages.ProcessOrder("retire"))
 
     def stop(self, *, hurry: bool = False) -> None:
         """Let it finish within its grace period and give back the rest; `hurry`: at once."""
         if self.state == "gone":
             return
         self.state, self.told_to_end = "stopping", True
-        self.send(messages.StopOrder(hurry))
+        self.send(messages.ProcessOrder("hurry" if hurry else "stop"))
         if not self.ready.is_set():
             self._signal(signal.SIGTERM)  # it may be busy importing; it holds nothing yet
         if self.stopped:

@@ -180,7 +180,7 @@ class Declarations:
         """A process serves."""
         if process.schedules and self._asked is None and not self._are_stored:
             self._asked = process
-            process.send(messages.Declare())
+            process.send(messages.ProcessOrder("declare"))
 
     def stored(self, process: Process) -> None:
         """A process has stored them."""
