@@ -19,7 +19,7 @@ import heapq
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from taskharbor.drivers.features import UPCOMING, UpcomingDriver, offers
 from taskharbor.model.lease import Reserved
@@ -111,7 +111,7 @@ class Fetcher(Part, Service):
             self._changed.clear()
             limit = self._room()
             if limit <= 0:
-                await self.rest(asyncio.ensure_future(self._changed.wait()))
+                await self.rest(self._changed.wait())
                 continue
             idle, now = not self._held, self._clock.now()
             self._due_times.passed(now)
@@ -119,7 +119,7 @@ class Fetcher(Part, Service):
                 batch = await self._reserve(now, limit)
             except Exception as error:
                 self._outage.failed("reserve", error)
-                await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
+                await self.rest(asyncio.sleep(backoff.next()))
                 continue
             backoff.reset()
             # Also for "wait" and "results": they may have failed earlier, and have not been called since.
@@ -177,14 +177,14 @@ class Fetcher(Part, Service):
         try:
             while self._again and not self.stopping:
                 self._again = False
-                waiters = [asyncio.ensure_future(self._hint())]
+                waiters: list[Awaitable[Any]] = [self._hint()]
                 if self._until_empty:
-                    waiters.append(asyncio.ensure_future(self._changed.wait()))
+                    waiters.append(self._changed.wait())
                 seconds = self._due_times.seconds(self._clock.now())
                 if more_at is not None and (seconds is None or more_at - self._clock.monotonic() < seconds):
-                    waiters.append(asyncio.ensure_future(self._sleep_until(more_at)))
+                    waiters.append(self._sleep_until(more_at))
                 elif seconds is not None:
-                    waiters.append(asyncio.ensure_future(self._clock.sleep(seconds)))
+                    waiters.append(self._clock.sleep(seconds))
                 await self.rest(*waiters)
         finally:
             self._waiting = False

@@ -16,6 +16,7 @@ a worker runs few jobs at a time, so it checks those when the earliest is due.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 
@@ -82,9 +83,9 @@ class Interrupts(Part, Service):
                 self._on_due(delivery, now)
             self._wakes_at = min((each.due for each in running if each.due is not None), default=None)
             self._sooner.clear()
-            waiters: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._sooner.wait())]
+            waiters: list[Awaitable[Any]] = [self._sooner.wait()]
             if self._wakes_at is not None:
-                waiters.append(asyncio.ensure_future(self._sleep_until(self._wakes_at)))
+                waiters.append(self._sleep_until(self._wakes_at))
             await self.rest(*waiters)
 
     async def _sleep_until(self, moment: float) -> None:

@@ -9,7 +9,6 @@ It asks with a reserve of its own, so that reserving jobs costs what it costs wi
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import TYPE_CHECKING, cast
 
@@ -37,7 +36,7 @@ class Operations(Part, Service):
             return await self.rest()
         while not self.stopping:  # the pause comes first: a worker that starts looks for its own jobs
             pause = ASK_INTERVAL_S * (0.8 + 0.2 * random.random())
-            await self.rest(asyncio.ensure_future(self._clock.sleep(pause)))
+            await self.rest(self._clock.sleep(pause))
             ran = True
             while ran:
                 ran = await self.run_one()

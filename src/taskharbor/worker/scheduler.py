@@ -61,7 +61,7 @@ class Scheduler(Part, Service):
             self._due_at = max(self._due_at, began) + LOOK_INTERVAL_S
             look = await self._try()
             if look is None or not self._to_declare:  # the order may have come meanwhile
-                await self.rest(asyncio.ensure_future(self._clock.sleep(self._pause(look, began))))
+                await self.rest(self._clock.sleep(self._pause(look, began)))
         return None
 
     async def run_one(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from typing import Any
 
 from taskharbor.worker.stop_budget import StopBudget
@@ -62,25 +63,26 @@ class Service(ABC):
             raise RuntimeError(f"{type(self).__name__} was not started")
         return self._task
 
-    async def rest(self, *waiters: asyncio.Future[Any]) -> None:
+    async def rest(self, *waiters: Awaitable[Any]) -> None:
         """Wait for the first of these, for `wake` or for a stop; then cancel what is unfinished."""
         over = self._over = asyncio.get_running_loop().create_future()
+        tasks = [asyncio.ensure_future(each) for each in waiters]
 
-        def end(waiter: asyncio.Future[Any]) -> None:
-            if not waiter.cancelled():
-                waiter.exception()  # retrieved, so that asyncio does not report it: how it ended does not matter here
+        def end(task: asyncio.Future[Any]) -> None:
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not report it: how it ended does not matter here
             if not over.done():
                 over.set_result(None)
 
-        for waiter in waiters:
-            waiter.add_done_callback(end)
+        for task in tasks:
+            task.add_done_callback(end)
         try:
             if not self.stopping:
                 await over
         finally:
             self._over = None
-            unfinished = [waiter for waiter in waiters if not waiter.done()]
-            for waiter in unfinished:
-                waiter.cancel()
+            unfinished = [task for task in tasks if not task.done()]
+            for task in unfinished:
+                task.cancel()
             if unfinished:
                 await asyncio.gather(*unfinished, return_exceptions=True)

@@ -81,7 +81,7 @@ class Upkeep(Part, Service):
     async def _until_next_beat(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
         while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._sent == self._state():
-            await self.rest(asyncio.ensure_future(self._clock.sleep(min(left, CHECK_INTERVAL_S))))
+            await self.rest(self._clock.sleep(min(left, CHECK_INTERVAL_S)))
 
     def _state(self) -> tuple[int, int, int]:
         return len(self._capacity.running), self._capacity.stuck, self._losses.noted
