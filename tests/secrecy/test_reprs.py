@@ -297,7 +297,6 @@ MAY_SHOW = {
     "Place.at": "a time",
     "Prepared.source": "the name of a queue",
     "ScheduleEntry.claim": "a number",
-    "Tick.store_error": "as Health's",
     "WaitFacts.declared": "names of tasks",
     "WaitFacts.full": "names of groups",
     "WaitFacts.paused": "names of queues",

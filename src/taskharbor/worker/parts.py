@@ -11,6 +11,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.events import Observers
+from taskharbor.model.safe_repr import shown
 from taskharbor.policy.retry import DEFAULT_RETRY, RetryPolicy
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.worker.delivery import Delivery, OutcomeQueue
@@ -47,6 +48,9 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     figures: FigureCounter | None = None  # None: the store keeps none
     notes: ProgressNotes | None = None  # None: the store keeps no progress
     held: dict[str, Delivery] = msgspec.field(default_factory=dict)  # by the token of its lease
+
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class Part:
