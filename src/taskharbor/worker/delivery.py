@@ -5,8 +5,8 @@
                         │ timeout, cancel, lost lease, end of the grace period: `stop_reason`, then interrupted
                         └ a thread that outlives its timeout keeps its slot after its job was decided
 
-A delivery is decided once: the first outcome stands, whatever the handler does afterwards. The outcome queue takes it
-from the decider to the settler, so that neither knows the other.
+A delivery is decided once: the first outcome stands, whatever the handler does afterwards. The outcome queue takes
+outcomes from the decider to the settler.
 """
 
 from __future__ import annotations

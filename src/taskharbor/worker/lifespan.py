@@ -80,7 +80,9 @@ class RunningLifespan:
                 self._entered.set_result(given)
                 await self._leave.wait()
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # SystemExit would end the loop at once
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            task = asyncio.current_task()
+            # Otherwise a CancelledError is that of something this task awaited.
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             if self._entered.done():
                 raise error if isinstance(error, Exception) else RuntimeError(repr(error)) from error
@@ -107,9 +109,3 @@ class RunningLifespan:
         failed = LifespanFailed(f"the lifespan {self._name} {how}{where}: {summary(error)}")
         failed.__cause__ = error
         return failed
-
-
-def _is_cancelled() -> bool:
-    """Whether this task was cancelled. Otherwise a CancelledError is that of something it awaited."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

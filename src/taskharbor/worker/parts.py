@@ -54,7 +54,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Part:
-    """A part of a worker, with what it shares with the others at hand."""
+    """A part of a worker. Its attributes are what all parts share; `_worker` is the name of the worker."""
 
     def __init__(self, parts: WorkerParts) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ IDLE_INTERVAL_S = 5.0  # while no schedule of its queues has a slot to come
 
 
 class Scheduler(Part, Service):
-    """Fires schedules until a stop. A driver that keeps none is never asked, nor is any without `fires`.
+    """Fires schedules until a stop. A driver that keeps none is never asked. Without `fires` it does nothing.
 
     `declares`: store the declarations at the start; else when `declare` is called. `on_declared` is called afterwards.
     """
