@@ -39,14 +39,14 @@ class Invocation(Part):
 
     def __init__(self, parts: WorkerParts, running: Collection[Delivery]) -> None:
         super().__init__(parts)
-        around, driver = parts.around, parts.driver
-        self._middleware = around.middleware
-        self._call_middleware = around.call_middleware
+        driver = parts.driver
+        self._middleware = parts.middleware
+        self._call_middleware = parts.call_middleware
         self._is_bare = not (self._middleware or self._call_middleware)
         self._running = running
         self._transactions = cast(SqlDriver, driver) if hasattr(driver, "transaction") else None
-        self._injector = around.injector
-        self._may_use_children = around.child_processes
+        self._injector = parts.injector
+        self._may_use_children = parts.child_processes
         self._threads = Threads("taskharbor-job")
         self._children: ChildProcesses | None = None  # made for the first job that needs one
 

@@ -23,15 +23,6 @@ from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.settings import WorkerSettings
 
 
-class Surroundings(msgspec.Struct, frozen=True):
-    """What is around every call of a handler. `child_processes=False`: one with process=True stays in this process."""
-
-    middleware: tuple[Middleware, ...] = ()
-    call_middleware: tuple[CallMiddleware, ...] = ()
-    injector: Injector = msgspec.field(default_factory=Injector)
-    child_processes: bool = True
-
-
 class WorkerParts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Made once for each start of a worker, and handed to every part."""
 
@@ -42,7 +33,10 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     observers: Observers
     outage: Outage
     outcomes: OutcomeQueue
-    around: Surroundings = msgspec.field(default_factory=Surroundings)
+    middleware: tuple[Middleware, ...] = ()
+    call_middleware: tuple[CallMiddleware, ...] = ()
+    injector: Injector = msgspec.field(default_factory=Injector)
+    child_processes: bool = True  # False: a handler with process=True stays in this process
     retry: RetryPolicy = DEFAULT_RETRY
     codec: Codec = msgspec.field(default_factory=JsonCodec)
     figures: FigureCounter | None = None  # None: the store keeps none

@@ -35,7 +35,7 @@ from taskharbor.worker.injector import Injector
 from taskharbor.worker.lifespan import RunningLifespan
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
-from taskharbor.worker.parts import Surroundings, WorkerParts
+from taskharbor.worker.parts import WorkerParts
 from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
@@ -333,7 +333,10 @@ class Worker:
             observers=self._observers,
             outage=self._outage,
             outcomes=OutcomeQueue(settings.concurrency),
-            around=Surroundings(self._middleware, self._call_middleware, injector, self._child_processes),
+            middleware=self._middleware,
+            call_middleware=self._call_middleware,
+            injector=injector,
+            child_processes=self._child_processes,
             retry=self._retry,
             codec=self._codec,
             figures=FigureCounter(clock, settings.queues) if offers(driver, FIGURES) else None,
