@@ -80,7 +80,7 @@ def test_a_third_signal_kills_and_blames_no_job(there: Yard) -> None:
 def test_one_signal_to_the_whole_group_drains(here: Yard) -> None:
     """As systemd does it, and a terminal."""
     [quick], [slow] = here.enqueue("gate", name="go"), here.enqueue("gate", name="never")
-    program = here.start(*LONG, "--processes", "2", "--shutdown-timeout", "2")
+    program = here.start(*LONG, "--no-spare", "--processes", "2", "--shutdown-timeout", "2")
     here.started(quick, slow)
     workers = children_of(program.pid)
     assert len(workers) == 2
