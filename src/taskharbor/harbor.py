@@ -17,7 +17,7 @@ from taskharbor.client.closing import ClosedAfterBlock
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.store_calls import StoreCalls
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer

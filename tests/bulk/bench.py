@@ -9,7 +9,7 @@ from taskharbor import Client, State
 from taskharbor.bulk.runner import OperationRunner
 from taskharbor.client.operation import Operation
 from taskharbor.drivers import Fail, JobInfo, JobRecord, open_driver
-from taskharbor.drivers.features import FullDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.testing import ManualClock
 
 PATIENCE_S = 30  # real time after which a test gives up waiting
@@ -31,7 +31,7 @@ class Store:
 
     def __init__(self, driver: Any = None) -> None:
         self.clock = ManualClock()
-        self.driver = cast(FullDriver, open_driver("memory://") if driver is None else driver)
+        self.driver = cast(Driver, open_driver("memory://") if driver is None else driver)
         self.client = Client(self.driver, clock=self.clock)
         self.runner = OperationRunner(self.driver, self.clock, "runner")
         self._made = 0

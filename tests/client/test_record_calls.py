@@ -33,6 +33,7 @@ from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
 from taskharbor.model.progress import write_note
 from taskharbor.testing import Faults, ManualClock
 from tests.client.tools import Waits, call
+from tests.drivers.small_driver import SmallDriver
 
 LEASE = timedelta(seconds=30)
 
@@ -303,16 +304,10 @@ def test_an_amend_whose_reply_was_lost_is_made_once(colour: str) -> None:
             call(colour, harbor.client, handle, "amend", priority=4)
 
 
-class Plain(MemoryDriver):
-    """A driver with the verbs that every driver has."""
-
-    features: frozenset[str] = frozenset()
-
-
 def test_amend_needs_a_driver_that_can(colour: str) -> None:
-    with Harbor(Plain()) as harbor:
+    with Harbor(SmallDriver()) as harbor:
         handle = declare(harbor).enqueue("ada")
-        with pytest.raises(FeatureMissing, match=r"amend needs a store whose driver offers 'amend'; Plain does not"):
+        with pytest.raises(FeatureMissing, match="amend needs a store that keeps it; SmallDriver does not"):
             call(colour, harbor.client, handle, "amend", priority=3)
         assert call(colour, harbor.client, handle, "attempts") == []  # what can be done without is done
         assert call(colour, harbor.client, handle, "progress") is None

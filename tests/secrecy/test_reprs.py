@@ -125,7 +125,7 @@ MAY_SHOW = {
     "QueueRows.cursor": "the name of a queue",
     "QueueRows.names": "names of queues",
     "_AllQueues.names": "names of queues",
-    "Case.needs": "names of features",
+    "Case.needs": "names of parts of the contract",
     "FlowPage.cursor": "an id",
     "FlowQuery.after": "an id",
     "JobFacts.depends_on": "ids",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from taskharbor.model.job import State
 
 DRY_RUN_SAMPLE = 20
-BEGIN_VERBS = ("list", "enqueue", "put_audit", "server_time")
 
 
 class BulkCalls:
@@ -53,9 +52,7 @@ class BulkCalls:
     def summary(self, by: SummaryKey = "fingerprint", *, call_timeout: Duration | None = None) -> Summary:
         """How many of the newest 10,000 jobs have the same fingerprint, error, type, reason or queue: the largest
         group first, each with its newest, its oldest and a sample."""
-        return self._client.blocking(
-            lambda access: self._summary(access, by, call_timeout), "jobs.summary", polls=True, needs=("list",)
-        )
+        return self._client.blocking(lambda access: self._summary(access, by, call_timeout), "jobs.summary", polls=True)
 
     async def asummary(self, by: SummaryKey = "fingerprint", *, call_timeout: Duration | None = None) -> Summary:
         """The same, awaited."""
@@ -303,7 +300,6 @@ class BulkCalls:
             f"jobs.{action}",
             call_timeout,
             polls=True,
-            needs=BEGIN_VERBS,
         )
 
     async def _awaited_begin(

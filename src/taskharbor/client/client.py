@@ -22,7 +22,7 @@ from taskharbor.client.lookup import JobLookup
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
 from taskharbor.client.store_calls import StoreCalls
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
@@ -284,18 +284,17 @@ class Client(StoreCalls, ClosedAfterBlock):
         call_timeout: Duration | None = None,
         *,
         polls: bool = False,
-        needs: Sequence[str] = (),
         instead: str = "",
     ) -> T:
         """Run a call for a caller that blocks: on this thread if the driver can, otherwise on the portal.
 
         The call ends by its own budget. If a driver on the portal does not end then, the caller stops waiting for it
-        shortly afterwards. For a call that `polls` there is no such limit. `needs`: verbs of the call that blocking
-        calls of an older driver may lack. `instead`: what to use on an event loop, if it is not the awaitable twin.
+        shortly afterwards. For a call that `polls` there is no such limit. `instead`: what to use on
+        an event loop, if it is not the awaitable twin.
         """
         refuse_on_loop(method, instead)
         access = self._drivers.blocking()
-        if access is not None and (not needs or access.has(needs)):
+        if access is not None:
             return run_on_this_thread(call, access)
         limit = None if polls else seconds_of(call_timeout, self._call_timeout) + PORTAL_SLACK_S
         return self.portal.call(lambda: call(self.awaited), method, limit)

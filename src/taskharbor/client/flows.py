@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from taskharbor.client.listing import Listing, one_of
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import FLOWS, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import FlowInfo, FlowStatus
 from taskharbor.model.times import Duration, duration, moment
 
@@ -29,6 +29,9 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
     of a flow that the flow waits for does not count for its status here.
     """
 
+    _name: ClassVar[str] = "flows"
+    _page_size: ClassVar[int] = PAGE_FLOWS
+
     _client: Client
     status: FlowStatus | None = None
     since: datetime | None = None
@@ -40,16 +43,12 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
         names = [name for name in self.__struct_fields__[1:] if getattr(self, name) not in (None, False)]
         return f"Flows({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    def _verb(self) -> tuple[str, str, int]:
-        return "flows", "flows", PAGE_FLOWS
-
     async def _page(
         self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
     ) -> tuple[Sequence[FlowInfo], str | None]:
         client = self._client
-        require(client.driver, FLOWS, "flows")
 
-        async def read(driver: Any) -> tuple[Sequence[FlowInfo], str | None]:
+        async def read(driver: Driver) -> tuple[Sequence[FlowInfo], str | None]:
             page = await driver.flows(
                 now=client.clock.now(),
                 status=self.status,

@@ -5,15 +5,14 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from taskharbor.client.bulk_calls import BulkCalls
 from taskharbor.client.listing import Listing, at_least_one, one_of
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import ATTEMPTS, FILTERS, offers, require
-from taskharbor.drivers.listing import JobQuery
+from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_label, check_name
 from taskharbor.model.error_class import error_class_of, error_query, full_error_name, is_bare
 from taskharbor.model.job import JobInfo, State
@@ -70,6 +69,9 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
     2 ['net', 'net'] 1
     """
 
+    _name: ClassVar[str] = "jobs"
+    _page_size: ClassVar[int] = PAGE_JOBS
+
     _client: Client
     state: State | None = None
     queue: str | None = None
@@ -90,9 +92,7 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
     def count(self, cap: int = COUNT_CAP_JOBS, *, call_timeout: Duration | None = None) -> Count:
         """How many there are; counting stops at `cap`."""
         at_least_one(cap, "cap")
-        return self._client.blocking(
-            lambda access: self._count(access, cap, call_timeout), "jobs.count", polls=True, needs=("list",)
-        )
+        return self._client.blocking(lambda access: self._count(access, cap, call_timeout), "jobs.count", polls=True)
 
     async def acount(self, cap: int = COUNT_CAP_JOBS, *, call_timeout: Duration | None = None) -> Count:
         """The same, awaited."""
@@ -102,9 +102,7 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
     def ids(self, limit: int, *, call_timeout: Duration | None = None) -> list[str]:
         """The ids of the first `limit` jobs."""
         at_least_one(limit, "limit")
-        return self._client.blocking(
-            lambda access: self._ids(access, limit, call_timeout), "jobs.ids", polls=True, needs=("list",)
-        )
+        return self._client.blocking(lambda access: self._ids(access, limit, call_timeout), "jobs.ids", polls=True)
 
     async def aids(self, limit: int, *, call_timeout: Duration | None = None) -> list[str]:
         """The same, awaited."""
@@ -115,7 +113,7 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
         """The first `limit` jobs, without their payloads, results and trails."""
         at_least_one(limit, "limit")
         return self._client.blocking(
-            lambda access: self._preview(access, limit, call_timeout), "jobs.preview", polls=True, needs=("list",)
+            lambda access: self._preview(access, limit, call_timeout), "jobs.preview", polls=True
         )
 
     async def apreview(self, limit: int = 20, *, call_timeout: Duration | None = None) -> list[JobInfo]:
@@ -135,9 +133,6 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
         found, _ = await self._some(access, limit, PAGE_IDS, call_timeout)
         return found
 
-    def _verb(self) -> tuple[str, str, int]:
-        return "jobs", "list", PAGE_JOBS
-
     async def _page(
         self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
     ) -> tuple[Sequence[JobInfo], str | None]:
@@ -155,25 +150,30 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
     ) -> tuple[Sequence[JobInfo], str | None]:
         """A page of the jobs with this error, which fit the rest of the filter."""
         client = self._client
-        names = {"queue": self.queue, "state": self.state, "type": self.type, "group": self.group, "flow_id": self.flow}
-        if offers(client.driver, FILTERS):
-            more: dict[str, Any] = {**error, "fingerprint": self.fingerprint, "since": self.since, "until": self.until}
-            more |= {"payloads": whole}
-            given = {**names, **more, "order": "-id" if self.newest else "id"}
-        else:
-            self._check_features()
-            given = names
+        if (self.error is not None or self.fingerprint is not None) and client.driver.unkept:
+            raise client.driver.missing("error= or fingerprint=")
 
-        async def read(driver: Any) -> tuple[Sequence[JobInfo], str | None]:
-            page = await driver.list(now=client.clock.now(), cursor=cursor, limit=limit, **given)
+        async def read(driver: Driver) -> tuple[Sequence[JobInfo], str | None]:
+            page = await driver.list(
+                now=client.clock.now(),
+                queue=self.queue,
+                state=self.state,
+                type=self.type,
+                group=self.group,
+                flow_id=self.flow,
+                **error,
+                fingerprint=self.fingerprint,
+                since=self.since,
+                until=self.until,
+                order="-id" if self.newest else "id",
+                payloads=whole,
+                cursor=cursor,
+                limit=limit,
+            )
             return page.items, page.cursor
 
         timeout = self.call_timeout if call_timeout is None else call_timeout
-        items, following = await with_retries(read, client.budget(access, timeout, "jobs"))
-        if given is names and (self.since is not None or self.until is not None):
-            wanted = JobQuery(None, None, None, None, None, None, limit, since=self.since, until=self.until)
-            items = [info for info in items if wanted.fits(info.job, info.state)]
-        return items, following
+        return await with_retries(read, client.budget(access, timeout, "jobs"))
 
     async def _refuse_bare_error(self, access: StoreAccess, call_timeout: Duration | None) -> None:
         """BareErrorName if jobs that fit the rest of the filter died of a class that the bare name may mean as well.
@@ -194,14 +194,6 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
             own = full_error_name(self.error)
             of_own, _ = await msgspec.structs.replace(self, error=own)._some(access, 1, 1, call_timeout)
             raise BareErrorName(self.error, [*([own] if of_own else []), *sorted(found)])
-
-    def _check_features(self) -> None:
-        """FeatureMissing for what a driver without `filters` cannot list, and what cannot be sorted out here."""
-        driver = self._client.driver
-        if self.newest:
-            require(driver, FILTERS, "newest=True")
-        if self.error is not None or self.fingerprint is not None:
-            require(driver, ATTEMPTS if not offers(driver, ATTEMPTS) else FILTERS, "error= and fingerprint=")
 
 
 def checked_jobs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from taskharbor.client.portal import refuse_on_loop
 
@@ -39,13 +39,12 @@ class Listing(Generic[T]):
         """One page, and the cursor of the next; `whole`: with everything that the records hold."""
         raise NotImplementedError
 
-    def _verb(self) -> tuple[str, str, int]:
-        """How errors name it ("jobs"), the verb of the driver that it needs, and the size of its pages."""
-        raise NotImplementedError
+    _name: ClassVar[str]
+    """How errors name it, as in `harbor.jobs`."""
+    _page_size: ClassVar[int]
 
     def __iter__(self) -> Iterator[T]:
-        name, _, _ = self._verb()
-        refuse_on_loop(f"harbor.{name}", f"async for … in harbor.{name}(...)")
+        refuse_on_loop(f"harbor.{self._name}", f"async for … in harbor.{self._name}(...)")
         return self._items()
 
     def _items(self) -> Iterator[T]:
@@ -57,20 +56,17 @@ class Listing(Generic[T]):
                 return
 
     def _blocking_page(self, cursor: str | None) -> tuple[Sequence[T], str | None]:
-        name, verb, size = self._verb()
         return self._client.blocking(
-            lambda access: self._page(access, cursor, size, None, True),
-            f"harbor.{name}",
+            lambda access: self._page(access, cursor, self._page_size, None, True),
+            f"harbor.{self._name}",
             self.call_timeout,
-            needs=(verb,),
-            instead=f"async for … in harbor.{name}(...)",
+            instead=f"async for … in harbor.{self._name}(...)",
         )
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        _, _, size = self._verb()
         cursor: str | None = None
         while True:
-            items, cursor = await self._page(self._client.awaited, cursor, size, None, True)
+            items, cursor = await self._page(self._client.awaited, cursor, self._page_size, None, True)
             for item in items:
                 yield item
             if cursor is None:

@@ -27,7 +27,7 @@ from taskharbor.client.jobs import Count
 from taskharbor.client.listing import at_least_one
 from taskharbor.client.portal import refuse_on_loop
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import FILTERS, SEEN, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import BackendUnavailable, JobNotFound, WrongState
 from taskharbor.model.events import OperatorActed
 from taskharbor.model.ids import new_id
@@ -100,7 +100,7 @@ class Operation:
     def progress(self, *, call_timeout: Duration | None = None) -> OperationProgress:
         """How far it is. Blocks for one read of the store."""
         return self._client.blocking(
-            lambda access: self._progress(access, call_timeout), "operation.progress", call_timeout, needs=("list",)
+            lambda access: self._progress(access, call_timeout), "operation.progress", call_timeout
         )
 
     async def aprogress(self, *, call_timeout: Duration | None = None) -> OperationProgress:
@@ -116,7 +116,6 @@ class Operation:
             lambda access: self._stop(access, by, call_timeout),
             "operation.stop",
             call_timeout,
-            needs=("list", "cancel_flow", "put_audit"),
         )
 
     async def astop(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
@@ -126,7 +125,7 @@ class Operation:
     def wait(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> OperationProgress:
         """Wait until it has ended, and return how; TimeoutError after `timeout`."""
         return self._client.blocking(
-            lambda access: self._wait(access, timeout, call_timeout), "operation.wait", polls=True, needs=("list",)
+            lambda access: self._wait(access, timeout, call_timeout), "operation.wait", polls=True
         )
 
     async def await_(
@@ -148,7 +147,7 @@ class Operation:
         """The same, awaited."""
         client, pause = self._client, POLL_S
         while True:
-            driver: Any = await client.awaited.driver(0)
+            driver: Driver = await client.awaited.driver(0)
             runner = OperationRunner(driver, client.clock, f"operation-{self.id}", client.observers)
             try:
                 ran = await _to_its_end(runner.run_one())
@@ -179,7 +178,7 @@ class Operation:
         budget = client.budget(client.awaited, None, "resume")
         await put_entry(client, begun_entry(self.id, state.plan, state.began_at), budget)
 
-        async def requeue(driver: Any) -> None:
+        async def requeue(driver: Driver) -> None:
             (refused,) = await driver.requeue([info.job.id], client.clock.now())
             if refused is not None:
                 raise refused
@@ -199,9 +198,8 @@ class Operation:
     async def _newest(self, access: StoreAccess, call_timeout: Duration | None) -> JobInfo:
         """The newest slice: it has the state of the whole."""
         client = self._client
-        require(client.driver, FILTERS, "operation")
 
-        async def read(driver: Any) -> JobInfo:
+        async def read(driver: Driver) -> JobInfo:
             page = await driver.list(flow_id=self.id, order="-id", limit=1, now=client.clock.now())
             if not page.items:
                 raise JobNotFound(
@@ -334,8 +332,6 @@ def _said(state: State | None) -> str:
 
 async def begin(client: Client, access: StoreAccess, plan: OperationPlan, call_timeout: Duration | None) -> Operation:
     """Store the first slice of an operation, and its entry in the audit."""
-    require(client.driver, FILTERS, plan.action)
-    require(client.driver, SEEN, plan.action)
     budget = client.budget(access, call_timeout, plan.action)
     budget.doubt = lambda: BEGUN_IN_DOUBT
     await with_retries(lambda driver: driver.server_time(), budget)  # so that the clock follows the store's

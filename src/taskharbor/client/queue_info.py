@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from taskharbor.client.retries import with_retries
 from taskharbor.client.store_calls import COUNTS_CAP_JOBS
-from taskharbor.drivers.features import FILTERS, offers
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import read_heads
 from taskharbor.model.job import QueueHead, State
-from taskharbor.model.queue_heads import read_heads
 
 if TYPE_CHECKING:
     from taskharbor.client.budget import Budget
@@ -40,7 +40,7 @@ async def read_counts(client: Client, cap: int | None, budget: Budget) -> dict[s
 async def read_queues(client: Client, budget: Budget) -> list[QueueInfo]:
     """The queues that hold a job or are paused, in the order of their names."""
 
-    async def read(driver: Any) -> list[QueueInfo]:
+    async def read(driver: Driver) -> list[QueueInfo]:
         counts = await _counts(client, driver, COUNTS_CAP_JOBS)
         names = sorted({*await driver.queues(), *counts})
         waiting = [name for name in names if counts.get(name, {}).get(State.READY)]
@@ -50,10 +50,9 @@ async def read_queues(client: Client, budget: Budget) -> list[QueueInfo]:
     return await with_retries(read, budget)
 
 
-async def _counts(client: Client, driver: Any, cap: int | None) -> dict[str, dict[str, int]]:
+async def _counts(client: Client, driver: Driver, cap: int | None) -> dict[str, dict[str, int]]:
     now = client.clock.now()
-    is_capped = cap is not None and offers(client.driver, FILTERS)
-    found: dict[str, dict[str, int]] = await (driver.counts(now, cap) if is_capped else driver.counts(now))
+    found = await driver.counts(now, cap)
     # In the order of names, and of states as a job goes through them: every store has an order of its own.
     return {
         name: {state.value: states[state] for state in State if state in states}
@@ -61,5 +60,5 @@ async def _counts(client: Client, driver: Any, cap: int | None) -> dict[str, dic
     }
 
 
-async def _queue(driver: Any, head: QueueHead, counts: dict[str, int]) -> QueueInfo:
+async def _queue(driver: Driver, head: QueueHead, counts: dict[str, int]) -> QueueInfo:
     return QueueInfo(head.queue, await driver.is_paused(head.queue), counts, head.oldest_at, head.oldest_known)

@@ -98,7 +98,6 @@ class JobRecordCalls:
             lambda access: self._amend(access, made, by, call_timeout),
             "handle.amend",
             call_timeout,
-            needs=("amend",),
         )
 
     async def aamend(
@@ -124,9 +123,7 @@ class JobRecordCalls:
         What a running handler returns is then refused. A workflow that took the job's place goes on. `by`: who does
         it, for the audit; else the user of this process.
         """
-        self._client.blocking(
-            lambda access: self._delete(access, by, call_timeout), "handle.delete", call_timeout, needs=("delete",)
-        )
+        self._client.blocking(lambda access: self._delete(access, by, call_timeout), "handle.delete", call_timeout)
 
     async def adelete(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
         """The same, awaited."""

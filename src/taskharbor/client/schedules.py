@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_PREVIEW_SLOTS = 1_000
-READS = ("schedules",)
-CHANGES = ("schedules", "change_schedules", "put_audit")
 
 
 class Schedules:
@@ -131,7 +129,7 @@ class Schedules:
     def get(self, name: str, *, call_timeout: Duration | None = None) -> ScheduleInfo:
         """A schedule by its name; ScheduleNotFound if there is none. Blocks for one read of the store."""
         check_name(name, "name")
-        return self._blocking(lambda access: self._get(access, name, call_timeout), "get", call_timeout, READS)
+        return self._blocking(lambda access: self._get(access, name, call_timeout), "get", call_timeout)
 
     async def aget(self, name: str, *, call_timeout: Duration | None = None) -> ScheduleInfo:
         """The same, awaited."""
@@ -149,9 +147,7 @@ class Schedules:
     def preview(self, name: str, count: int = 5, *, call_timeout: Duration | None = None) -> builtins.list[datetime]:
         """The next slots of a schedule, as if it were not paused: aware, in UTC. `count`: how many, at most 1,000."""
         _check_count(name, count)
-        return self._blocking(
-            lambda access: self._preview(access, name, count, call_timeout), "preview", call_timeout, READS
-        )
+        return self._blocking(lambda access: self._preview(access, name, count, call_timeout), "preview", call_timeout)
 
     async def apreview(
         self, name: str, count: int = 5, *, call_timeout: Duration | None = None
@@ -242,9 +238,8 @@ class Schedules:
         call: Callable[[StoreAccess], Coroutine[Any, Any, T]],
         method: str,
         call_timeout: Duration | None,
-        needs: tuple[str, ...] = CHANGES,
     ) -> T:
-        return self._client.blocking(call, f"schedules.{method}", call_timeout, needs=needs)
+        return self._client.blocking(call, f"schedules.{method}", call_timeout)
 
     def _given(self, name: str, step: Scheduled, options: RuleOptions) -> Declaration:
         return declared(self._client, name, step, checked_rule(**options))

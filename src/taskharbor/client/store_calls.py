@@ -189,7 +189,6 @@ class StoreCalls:
             lambda access: self._counts(access, cap, call_timeout),
             f"{self._called}.counts",
             call_timeout,
-            needs=("counts",),
         )
 
     async def acounts(
@@ -220,7 +219,6 @@ class StoreCalls:
             lambda access: self._read_queues(access, call_timeout),
             f"{self._called}.queues",
             call_timeout,
-            needs=("counts", "queues", "is_paused", "list"),
         )
 
     async def aqueues(self, *, call_timeout: Duration | None = None) -> list[QueueInfo]:
@@ -237,7 +235,6 @@ class StoreCalls:
             lambda access: self._pause(access, queue, by, call_timeout),
             f"{self._called}.pause",
             call_timeout,
-            needs=("pause",),
         )
 
     async def apause(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
@@ -252,7 +249,6 @@ class StoreCalls:
             lambda access: self._resume(access, queue, by, call_timeout),
             f"{self._called}.resume",
             call_timeout,
-            needs=("resume",),
         )
 
     async def aresume(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
@@ -267,7 +263,6 @@ class StoreCalls:
             lambda access: self._is_paused(access, queue, call_timeout),
             f"{self._called}.is_paused",
             call_timeout,
-            needs=("is_paused",),
         )
 
     async def ais_paused(self, queue: str, *, call_timeout: Duration | None = None) -> bool:

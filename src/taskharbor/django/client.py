@@ -8,7 +8,7 @@ that transaction has written. Awaited calls read on connections of their own.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from taskharbor.client.enqueue_middleware import PrepareRecords
 from taskharbor.client.portal import refuse_on_loop
 from taskharbor.django.address import address_of, raw_connection
 from taskharbor.django.settings import BackendOptions
-from taskharbor.drivers.contract import ClientDriver, Driver
+from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import StoreMissing
@@ -46,9 +46,10 @@ def driver_on(
         from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
 
         return SqliteOnConnection(SqliteOptions(IN_MEMORY), lambda: raw_connection(find()), lock)
-    driver: Any = open_driver(dsn)
-    made: Driver = driver.on_connection(lambda: raw_connection(find()), lock)
-    return made
+    driver = open_driver(dsn)
+    if not isinstance(driver, SqlDriver):
+        raise TypeError(f"expected a driver on a SQL store, got {type(driver).__name__}")
+    return driver.on_connection(lambda: raw_connection(find()), lock)
 
 
 class FollowingDrivers(DriverPerLoop):
@@ -115,8 +116,8 @@ class ConnectionAccess:
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, as the caller asked
 
-    async def driver(self, deadline: float) -> ClientDriver:
-        driver: ClientDriver = self._driver
+    async def driver(self, deadline: float) -> Driver:
+        driver: Driver = self._driver
         return driver
 
     async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -186,14 +187,13 @@ class DjangoClient(Client):
         call_timeout: Duration | None = None,
         *,
         polls: bool = False,
-        needs: Sequence[str] = (),
         instead: str = "",
     ) -> T:
         if self.joins_transactions:
             refuse_on_loop(method, instead)
             connection = connections[self.backend.database]
             return run_on_this_thread(call, ConnectionAccess(driver_on(self.backend, lambda: connection)))
-        return super().blocking(call, method, call_timeout, polls=polls, needs=needs, instead=instead)
+        return super().blocking(call, method, call_timeout, polls=polls, instead=instead)
 
 
 @contextmanager

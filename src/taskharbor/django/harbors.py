@@ -19,7 +19,7 @@ from taskharbor.django.connections import fresh_async_connections, fresh_connect
 from taskharbor.django.lifespan import lifespan_of
 from taskharbor.django.settings import BackendOptions, read_options
 from taskharbor.django.signals import FinishedSignals
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.harbor import Harbor
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.lifespan import Lifespan

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from taskharbor.drivers.base import Driver
+from taskharbor.model.job import QueueHead
 
 MAX_NEXT = 100
 """`heads` returns at most this many jobs of a queue."""
@@ -11,6 +15,16 @@ LOOKS = 10_000
 """A call of `heads` looks at no more records, groups and priorities than this, divided between its queues, but at
 `LEAST_LOOKS` in each. What does not follow from these is not known."""
 LEAST_LOOKS = 100
+MAX_ASKED_QUEUES = 1_000  # in one call
+
+
+async def read_heads(driver: Driver, queues: Sequence[str], now: datetime, n: int = 0) -> dict[str, QueueHead]:
+    """The heads of any number of queues, by name: how every front end learns what comes next, and how long the oldest
+    job waits."""
+    found: dict[str, QueueHead] = {}
+    for first in range(0, len(queues), MAX_ASKED_QUEUES):
+        found |= {head.queue: head for head in await driver.heads(queues[first : first + MAX_ASKED_QUEUES], now, n)}
+    return found
 
 
 def check_next(n: int) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import read_heads
 from taskharbor.model.job import QueueHead
-from taskharbor.model.queue_heads import read_heads
 from taskharbor.ops import json_output
 from taskharbor.ops.counting import cap_for, read_counts
 

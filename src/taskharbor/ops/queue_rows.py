@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FIGURES, offers
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import read_heads
 from taskharbor.model.histogram import merged
-from taskharbor.model.job import QueueHead, State, WorkerInfo
-from taskharbor.model.queue_heads import read_heads
+from taskharbor.model.job import Figures, QueueHead, State, WorkerInfo
 from taskharbor.ops import json_output
 from taskharbor.ops.counting import cap_for, read_counts
 
@@ -172,13 +171,11 @@ async def _rows(driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence
 
 
 async def _recent(driver: Driver, now: datetime) -> dict[str, Mapping[str, int]]:
-    if not offers(driver, FIGURES):
-        return {}
-    found = await driver.figures(now - RATE_SPAN, now)  # type: ignore[attr-defined]  # it offers them
-    by_queue: dict[str, list[object]] = {}
+    found = await driver.figures(now - RATE_SPAN, now)
+    by_queue: dict[str, list[Figures]] = {}
     for row in found:
         by_queue.setdefault(row.queue, []).append(row)
-    return {queue: merged(rows) for queue, rows in by_queue.items()}  # type: ignore[arg-type]  # rows of figures
+    return {queue: merged(rows) for queue, rows in by_queue.items()}
 
 
 async def _row(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import SqlDriver
+from taskharbor.drivers.base import SqlDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.current_job import CURRENT, is_wanted, note_handler_tasks
 from taskharbor.model.errors import LeaseExpired

@@ -18,10 +18,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import cast
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import UPCOMING, UpcomingDriver, offers
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.tasks.flow_metadata import BIND_KEY
@@ -71,7 +69,6 @@ class Fetcher(Service):
         self._before_end = before_end  # whether it did something that may have brought jobs: see `until_empty`
         self.polled_at: float | None = None
         self._due_times = DueTimes()
-        self._upcoming = cast(UpcomingDriver, driver).upcoming if offers(driver, UPCOMING) else None
         self._in_vain = (
             0  # how many wake-ups at a time that the store named have found nothing to run since jobs were found
         )
@@ -138,11 +135,9 @@ class Fetcher(Service):
 
         `now`: of the reserve that found nothing. What became due while that was under way is past, but not yet met.
         """
-        if self._upcoming is None:
-            return None
         try:
             self._not_here = {each for each in self._not_here if each > now}
-            moment = await self._upcoming(self._settings.queues, now)
+            moment = await self._driver.upcoming(self._settings.queues, now)
             seconds = None if moment is None else (moment - self._clock.now()).total_seconds()
         except Exception as error:
             self._outage.failed("upcoming", error)

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import AttemptsDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable, InvalidJob, TaskHarborError
 from taskharbor.model.events import HandlerBlocked, Observers
@@ -135,7 +134,7 @@ class Heart:
         try:
             async with self._extending:
                 if notes:  # only a driver that takes them has any
-                    taker = cast(AttemptsDriver, driver)
+                    taker = driver
                     results = await taker.extend(leases, self._clock.now(), self._lease, written(notes))
                 else:
                     results = await driver.extend(leases, self._clock.now(), self._lease)

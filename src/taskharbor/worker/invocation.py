@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from taskharbor.drivers.contract import SqlDriver
+from taskharbor.drivers.base import SqlDriver
 from taskharbor.model.events import JobProgress, Observers
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext

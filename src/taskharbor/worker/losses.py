@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, Driver, within_lease
+from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, Driver, within_lease
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses

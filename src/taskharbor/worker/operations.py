@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FILTERS, SEEN, FullDriver, offers
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.events import Observers
 from taskharbor.worker.outage import Outage
@@ -39,7 +38,7 @@ class Operations(Service):
         self._clock = clock
         self._outage = outage
         self._observers = observers
-        self._able = settings.operations and offers(driver, FILTERS) and offers(driver, SEEN)
+        self._able = settings.operations
         self._runner: OperationRunner | None = None
 
     async def run(self) -> None:
@@ -70,4 +69,4 @@ class Operations(Service):
     def _make_runner(self) -> OperationRunner:
         from taskharbor.bulk.runner import OperationRunner  # for the first look: most programs end before it
 
-        return OperationRunner(cast(FullDriver, self._driver), self._clock, self._settings.name, self._observers)
+        return OperationRunner(self._driver, self._clock, self._settings.name, self._observers)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeAlias
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.errors import JobNotFound

@@ -14,10 +14,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import SCHEDULES, FullDriver, offers
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.events import Observers
 from taskharbor.tasks.handler import HandlerRegistry
@@ -52,14 +51,14 @@ class Scheduler(Service):
     ) -> None:
         super().__init__()
         self._settings = settings
-        self._driver = cast(FullDriver, driver)
+        self._driver = driver
         self._clock = clock
         self._outage = outage
         self._observers = observers
         self._declared = handlers.schedules
         self._to_declare = declares
         self._on_declared = on_declared
-        self._able = settings.schedules and offers(driver, SCHEDULES)
+        self._able = settings.schedules
         self._runner: ScheduleRunner | None = None
         self._looking = asyncio.Lock()  # the loop and `run_one` take turns
         self._backoff = Backoff()

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from taskharbor.drivers.contract import Driver, SqlDriver
-from taskharbor.drivers.features import ATTEMPTS, FIGURES, offers
+from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.errors import TaskHarborError
@@ -77,8 +76,8 @@ class Services:
         self._loop = asyncio.get_running_loop()
         self._held = held = dict[str, Delivery]()  # every delivery of this worker, by the token of its lease
         self._outcomes = OutcomeQueue(max(64, settings.concurrency * 4))
-        self._notes = ProgressNotes(clock) if offers(driver, ATTEMPTS) else None
-        figures = FigureCounter(clock, settings.queues) if offers(driver, FIGURES) else None
+        self._notes = None if "note" in driver.unkept else ProgressNotes(clock)
+        figures = FigureCounter(clock, settings.queues)
         self.executor = Executor(
             settings=settings,
             handlers=handlers,

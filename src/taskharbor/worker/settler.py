@@ -19,7 +19,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, LeaseExpired, TaskHarborError
 from taskharbor.model.events import JobSucceeded, Observers, OutcomeRefused

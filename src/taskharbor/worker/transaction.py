@@ -14,7 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from taskharbor.drivers.contract import SqlDriver, Transaction, TransactionSync
+from taskharbor.drivers.base import SqlDriver
+from taskharbor.drivers.transactions import Transaction, TransactionSync
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack

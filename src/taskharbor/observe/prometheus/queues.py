@@ -14,18 +14,18 @@ import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from taskharbor.drivers.heads import read_heads
 from taskharbor.model.clock import Clock, StoreClock, follow
 from taskharbor.model.job import QueueHead, State
-from taskharbor.model.queue_heads import read_heads
 from taskharbor.observe.prometheus.observer import OTHER
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.contract import Driver
+    from taskharbor.drivers.base import Driver
 
 MAX_COUNTED_JOBS = 100_000  # of a queue in one state
 PAUSE_FACTOR = 20  # a read that took a second is not repeated within twenty
@@ -126,7 +126,7 @@ class QueueCollector(Collector):
         return bounded
 
 
-async def _counts(driver: Any, now: datetime) -> dict[str, dict[str, int]]:
+async def _counts(driver: Driver, now: datetime) -> dict[str, dict[str, int]]:
     """How many jobs are in which state, by queue; to a cap where the driver has one."""
     is_capped = "filters" in getattr(driver, "features", ())
     counts: dict[str, dict[str, int]] = await (

@@ -16,7 +16,7 @@ from taskharbor.observe.prometheus.queues import QueueCollector
 from taskharbor.observe.prometheus.shared import SharedMetrics
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.contract import Driver
+    from taskharbor.drivers.base import Driver
 
 
 class MetricsServer:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import cast
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import (
     DriverError,

@@ -14,10 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import cast
 
-from taskharbor.drivers.contract import Driver, open_existing
-from taskharbor.drivers.features import AttemptsDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock, follow, is_stale
 from taskharbor.model.errors import BackendUnavailable, InvalidJob, JobNotFound, TaskHarborError
@@ -77,7 +75,7 @@ class FleetHeart:
         backoff = Backoff()
         while not self._opened.is_set():
             try:
-                await open_existing(self._driver)  # the worker has created it
+                await self._driver.open_existing()  # the worker has created it
                 await follow(self._clock, self._driver.server_time)
                 self._opened.set()
                 self._report(renews=True)
@@ -172,7 +170,7 @@ class FleetHeart:
             held.note = b""
         try:
             # Only a process whose driver keeps progress sends any.
-            results = await cast(AttemptsDriver, self._driver).extend(extended, now, self._lease, sent)
+            results = await self._driver.extend(extended, now, self._lease, sent)
         except Exception:
             self._put_back(sent, leases)
             raise
