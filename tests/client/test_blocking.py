@@ -189,7 +189,7 @@ def test_a_thread_waits_for_the_opening_of_another_until_its_own_deadline() -> N
         first = pool.submit(client.enqueue, REQUEST)
         assert opening.wait(60)
         with pytest.raises(BackendUnavailable, match=r"^enqueue: the store could not be opened within 0\.02 s \(tried"):
-            client.enqueue(REQUEST, call_timeout=0.02)
+            client.within(0.02).enqueue(REQUEST)
         go_on.set()
         assert not first.result(60).existed
     assert len(driver.noted("open")) == 1
@@ -225,7 +225,7 @@ def test_a_driver_error_at_the_deadline_becomes_the_error_of_the_budget(waits: W
 
     driver.before["enqueue"] = stand_still
     with Client(driver) as client, pytest.raises(BackendUnavailable) as caught:
-        client.enqueue(JobRequest(type="t", id="j"), call_timeout=3)
+        client.within(3).enqueue(JobRequest(type="t", id="j"))
     assert [entry[2] for entry in driver.noted("until")] == [pytest.approx(waits.began + 3)]
     assert str(caught.value).startswith(
         "enqueue: the store did not answer within 3 s (tried once). The job may or may not be stored; "
@@ -238,7 +238,7 @@ def test_a_pause_ends_at_the_deadline(waits: Waits) -> None:
     driver.before["enqueue"] = away(times=9)
     told = r"^enqueue: the store did not answer within 0\.12 s \(tried 2 times; before that: it is away\)\. The job"
     with Client(driver) as client, pytest.raises(BackendUnavailable, match=told):
-        client.enqueue(REQUEST, call_timeout=0.12)
+        client.within(0.12).enqueue(REQUEST)
     assert sum(waits.slept) == pytest.approx(0.12)
 
 

@@ -110,13 +110,13 @@ def test_an_outage_is_bridged_and_a_lasting_one_says_what_is_unknown(waits: Wait
             call(colour, harbor.client, harbor, "pause", "mail")
 
 
-def test_call_timeout_ends_a_call_to_a_store_that_does_not_respond(colour: str) -> None:
+def test_a_call_to_a_store_that_does_not_respond_ends_within_its_time(colour: str) -> None:
     class Silent(MemoryDriver):
         async def counts(self, now: Any, cap: int | None = None) -> dict[str, dict[str, int]]:
             return await asyncio.Event().wait()  # type: ignore[return-value]  # never
 
     with Harbor(Silent()) as harbor, pytest.raises(BackendUnavailable, match=r"counts: .* within 0\.05 s"):
-        call(colour, harbor.client, harbor, "counts", call_timeout=0.05)
+        call(colour, harbor.client, harbor.within(0.05), "counts")
 
 
 def test_the_built_in_blocking_calls_have_every_verb(harbor: Harbor) -> None:

@@ -521,10 +521,10 @@ def test_a_store_that_stays_away_says_what_is_unknown():
         await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=60)
         faults.fail("change_schedules", times=9)
         with pytest.raises(BackendUnavailable, match="may or may not have changed"):
-            await bench.harbor.schedules.apause("ping", call_timeout=5)
+            await bench.harbor.within(5).schedules.apause("ping")
         faults.fail("change_schedules", times=9)
         with pytest.raises(BackendUnavailable, match="may or may not be deleted"):
-            await bench.harbor.schedules.adelete("ping", call_timeout=5)
+            await bench.harbor.within(5).schedules.adelete("ping")
 
     run(test())
 

@@ -88,8 +88,8 @@ def test_an_error_says_what_is_in_doubt():
             await world.task.options(idempotency_key="k").aenqueue(1)
         with pytest.raises(BackendUnavailable, match=r"The jobs may or may not be stored.* and the 1 other"):
             await world.chain().aenqueue()
-        with pytest.raises(BackendUnavailable, match=r"within 0\.01 s"):
-            await world.task.options(call_timeout=0.01).aenqueue(1)
+        with world.harbor.within(0.01), pytest.raises(BackendUnavailable, match=r"within 0\.01 s"):
+            await world.task.aenqueue(1)
         plan["cancel"] = plan["requeue"] = "hangs"
         with pytest.raises(BackendUnavailable, match="may or may not be cancelled"):
             await world.job.acancel()
@@ -137,10 +137,10 @@ def test_an_invalid_budget_is_refused(given):
     with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
         World("memory://", call_timeout=given)
     world = World("memory://")
-    with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
-        world.task.options(call_timeout=given)
-    with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
-        world.client.handle("a").status(call_timeout=given)
+    with pytest.raises((ValueError, TypeError), match="within: expected"):
+        world.harbor.within(given)
+    with pytest.raises((ValueError, TypeError), match="within: expected"):
+        world.client.within(given)
 
 
 def test_a_blocking_caller_leaves_a_driver_that_ignores_cancellation():

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from taskharbor.client.budget import Budget
 from taskharbor.client.listing import Listing, one_of
 from taskharbor.client.retries import with_retries
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import FlowInfo, FlowStatus
-from taskharbor.model.times import Duration, duration, moment
+from taskharbor.model.times import moment
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
     from taskharbor.client.client import Client
 
 PAGE_FLOWS = 100
@@ -37,14 +37,13 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
     newest: bool = False
-    call_timeout: Duration | None = None
 
     def __repr__(self) -> str:
         names = [name for name in self.__struct_fields__[1:] if getattr(self, name) not in (None, False)]
         return f"Flows({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     async def _page(
-        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+        self, budget: Budget, cursor: str | None, limit: int, whole: bool
     ) -> tuple[Sequence[FlowInfo], str | None]:
         client = self._client
 
@@ -60,8 +59,7 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
             )
             return page.items, page.cursor
 
-        timeout = self.call_timeout if call_timeout is None else call_timeout
-        return await with_retries(read, client.budget(access, timeout, "flows"))
+        return await with_retries(read, budget)
 
 
 def checked_flows(
@@ -71,7 +69,6 @@ def checked_flows(
     since: datetime | None,
     until: datetime | None,
     newest: bool,
-    call_timeout: Duration | None,
 ) -> Flows:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
     if not isinstance(newest, bool):
@@ -82,5 +79,4 @@ def checked_flows(
         since=None if since is None else moment(since, "since"),
         until=None if until is None else moment(until, "until"),
         newest=newest,
-        call_timeout=None if call_timeout is None else duration(call_timeout, "call_timeout", zero=False),
     )

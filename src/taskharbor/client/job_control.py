@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taskharbor.client.handle import no_record
 from taskharbor.client.job_changes import Changes, is_applied
-from taskharbor.client.record_calls import no_record
 from taskharbor.client.retries import with_retries
 from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import InvalidJob, JobNotFound, WrongState

@@ -130,7 +130,7 @@ async def read_row(driver: Driver, name: str) -> FoundSchedule | None:
         return FoundSchedule(row, None, str(error))
 
 
-async def read_schedule(client: Client, name: str, budget: Budget) -> FoundSchedule:
+async def read_schedule(name: str, budget: Budget) -> FoundSchedule:
     """A schedule by its name; ScheduleNotFound if there is none."""
     found = await with_retries(lambda driver: read_row(driver, name), budget)
     if found is None:

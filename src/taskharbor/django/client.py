@@ -28,7 +28,6 @@ from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import StoreMissing
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.times import Duration
 
 T = TypeVar("T")
 
@@ -150,15 +149,13 @@ class DjangoClient(Client):
         """Whether jobs are stored on Django's own connection."""
         return self.backend.database is not None and isinstance(self._drivers, FollowingDrivers)
 
-    def store(
-        self, prepare: PrepareRecords, connection: Any, method: str, call_timeout: Duration | None = None
-    ) -> list[Enqueued]:
+    def store(self, prepare: PrepareRecords, connection: Any, method: str) -> list[Enqueued]:
         if connection is not None or not self.joins_transactions:
-            return super().store(prepare, connection, method, call_timeout)
+            return super().store(prepare, connection, method)
         refuse_on_loop(method)
         with in_transaction(self.backend.database) as mine:
             try:
-                return super().store(prepare, mine, method, call_timeout)
+                return super().store(prepare, mine, method)
             except StoreMissing as error:
                 raise self._not_migrated() from error
 
@@ -170,21 +167,16 @@ class DjangoClient(Client):
             f"the database {database!r} has no tables of TaskHarbor yet; run `python manage.py {command}{option}`"
         )
 
-    async def astore(
-        self, prepare: PrepareRecords, connection: Any, call_timeout: Duration | None = None
-    ) -> list[Enqueued]:
+    async def astore(self, prepare: PrepareRecords, connection: Any) -> list[Enqueued]:
         if connection is not None or not self.joins_transactions:
-            return await super().astore(prepare, connection, call_timeout)
-        stored: list[Enqueued] = await sync_to_async(self.store, thread_sensitive=True)(
-            prepare, None, "client.astore", call_timeout
-        )
+            return await super().astore(prepare, connection)
+        stored: list[Enqueued] = await sync_to_async(self.store, thread_sensitive=True)(prepare, None, "client.astore")
         return stored
 
     def blocking(
         self,
         call: Callable[[StoreAccess], Coroutine[Any, Any, T]],
         method: str,
-        call_timeout: Duration | None = None,
         *,
         polls: bool = False,
         instead: str = "",
@@ -193,7 +185,7 @@ class DjangoClient(Client):
             refuse_on_loop(method, instead)
             connection = connections[self.backend.database]
             return run_on_this_thread(call, ConnectionAccess(driver_on(self.backend, lambda: connection)))
-        return super().blocking(call, method, call_timeout, polls=polls, instead=instead)
+        return super().blocking(call, method, polls=polls, instead=instead)
 
 
 @contextmanager

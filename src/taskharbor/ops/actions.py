@@ -266,7 +266,7 @@ class Actions:
         """Note that payloads and results of these jobs are shown, or exported by a filter; AccessDenied if they may
         not be."""
         self._access.require(Permission.REVEAL)
-        action, filter = ("reveal", {}) if jobs is None else ("export", jobs.given())
+        action, filter = ("reveal", {}) if jobs is None else ("export", jobs.frozen().given())
         await self._audited(
             action, self._budget("reveal"), _nothing, ids=ids, filter=filter, tally=lambda _: (len(ids) or None, 0)
         )
@@ -278,7 +278,7 @@ class Actions:
         return next((info.job.id for info in first.items if is_operation(info)), None)
 
     def _budget(self, what: str) -> Budget:
-        return self._client.budget(self._client.awaited, None, what)
+        return self._client.budget(self._client.awaited, what)
 
     async def _each(
         self, action: str, ids: Sequence[str], act: Callable[[Any], Awaitable[list[DriverError | None]]]

@@ -41,7 +41,7 @@ OF_TASKS = {
     "using": "{0}.options(…) changes options",
 }
 _STATUS, _RESULT, _CANCEL = "{0}.status()", "{0}.result(timeout=…)", "{0}.cancel()"
-_ERROR = "{0}.attempts() lists what it raised, {0}.info().job.last_error is the newest"
+_ERROR = "{0}.executions() lists what it raised, {0}.info().job.last_error is the newest"
 OF_HANDLES = {
     "abort": _CANCEL,
     "edit": "{0}.amend(…)",
@@ -53,7 +53,7 @@ OF_HANDLES = {
     "get": _RESULT,
     "get_result": _RESULT,
     "get_status": _STATUS,
-    "history": "{0}.attempts()",
+    "history": "{0}.executions()",
     "join": _RESULT,
     "meta": "{0}.info().job.metadata",
     "ready": _STATUS,

@@ -50,7 +50,6 @@ class CallOptions(TypedDict, total=False):
         metadata: Text by name, stored with the job for your own use. It is added to what the task declares.
         connection: Your own database connection: the job is stored in its transaction, and exists once you commit.
             Only on `sqlite://` and `postgresql://`.
-        call_timeout: How long the call that stores the job may take. Default: the harbor's, which is 10 seconds.
     """
 
     name: str
@@ -67,7 +66,6 @@ class CallOptions(TypedDict, total=False):
     group_limit: int
     metadata: Mapping[str, str]
     connection: Any
-    call_timeout: Duration | None
     process: bool
 
 
@@ -104,7 +102,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     group_limit: int = 0
     metadata: dict[str, str] = {}
     connection: Any = None
-    call_timeout: timedelta | None = None  # of the call that enqueues, not of the job
 
     def __repr__(self) -> str:
         # A key, metadata and a connection are the user's data: only their names are shown.
@@ -139,8 +136,6 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, process: bo
         changes["delay"] = None
     if changes.get("timeout") is not None:
         changes["timeout"] = duration(changes["timeout"], f"{task}: timeout", zero=False)
-    if changes.get("call_timeout") is not None:
-        changes["call_timeout"] = duration(changes["call_timeout"], f"{task}: call_timeout", zero=False)
     if "metadata" in changes:
         changes["metadata"] = {**options.metadata, **_metadata(changes["metadata"], task)}
     if not _OF_THE_HANDLER.isdisjoint(given):

@@ -21,7 +21,7 @@ APPLY_OPTIONS: dict[str, tuple[str, Advice | None]] = {
 
 DROPPED_OPTIONS = {
     "retry": "not needed: a call is repeated while the store cannot be reached, within call_timeout seconds",
-    "retry_policy": "not needed: call_timeout= bounds how long an enqueue may take",
+    "retry_policy": "not needed: harbor.within(seconds) bounds how long a call may take",
     "ignore_result": "not needed: a function that returns None stores no result",
     "add_to_parent": "not needed",
     "shadow": "not needed: name= of a call is another job type",
