@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from taskharbor.model.errors import BackendUnavailable
@@ -29,6 +29,8 @@ log = logging.getLogger("taskharbor.omniq")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # between two attempts while the server cannot be reached
 HEARTBEATS = 3  # in the time of a lease: two may fail
 
+Handler: TypeAlias = Callable[[JobContext], object]
+
 
 class LeaseLost(BaseException):
     """Raised into a handler whose lease was lost: another consumer may have the job already.
@@ -41,21 +43,40 @@ class Stopped(BaseException):
     """Raised into a handler whose consumer stops without draining: its job is given back. Also a BaseException."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsumerSettings:
-    """How a consumer behaves; durations in seconds."""
+@dataclass(frozen=True)
+class ConsumeCall:
+    """Run `handler(ctx)` for one job after the other until TERM, INT or `stop()`.
+
+    With `drain` the current job is finished first; without it, or at the second signal, the handler is interrupted
+    and its job given back. A handler whose lease is lost is interrupted, and nothing is acked.
+
+    Options:
+        drain: Whether to finish the current job when the consumer stops.
+        poll_interval_s: How long to wait before an empty queue is asked again.
+        promote_interval_s: How often due jobs are made ready.
+        promote_batch: How many of them at a time.
+        reap_interval_s: How often leases that are over are ended.
+        reap_batch: How many of them at a time.
+        heartbeat_interval_s: How often the lease is renewed. Default: a third of it.
+        grace_s: How long a handler that was interrupted may take to end.
+    """
 
     queue: str
+    handler: Handler
+    _: KW_ONLY
+    drain: bool = True
     poll_interval_s: float = 0.05
     promote_interval_s: float = 1.0
     promote_batch: int = 1000
     reap_interval_s: float = 1.0
     reap_batch: int = 1000
     heartbeat_interval_s: float | None = None
-    drain: bool = True
     grace_s: float = 1.0
 
     def __post_init__(self) -> None:
+        # A job must not be reserved and acked for nothing.
+        if not callable(self.handler):
+            raise TypeError(f"handler: expected a function that takes the context, got {type(self.handler).__name__}")
         for name in ("poll_interval_s", "promote_interval_s", "reap_interval_s", "heartbeat_interval_s", "grace_s"):
             value = getattr(self, name)
             if name == "heartbeat_interval_s" and value is None:
@@ -124,7 +145,7 @@ class _Over(Exception):
 
 
 class _Consumer:
-    def __init__(self, settings: ConsumerSettings, monotonic: Callable[[], float]) -> None:
+    def __init__(self, settings: ConsumeCall, monotonic: Callable[[], float]) -> None:
         self.settings = settings
         self.monotonic = monotonic
         self.stops = 0
@@ -260,16 +281,19 @@ class _Consumer:
             log.warning("job %s was not given back: %s; its lease ends by itself", job.job_id, type(error).__name__)
 
 
-def consumer_steps(settings: ConsumerSettings, monotonic: Callable[[], float]) -> Steps:
+def consumer_steps(call: ConsumeCall, monotonic: Callable[[], float]) -> Steps:
     """The steps of a consumer, until it is stopped."""
-    return _Consumer(settings, monotonic).steps()
+    return _Consumer(call, monotonic).steps()
 
 
-def check_handler(handler: object, *, awaited: bool) -> None:
-    """TypeError for a handler that cannot be run: a job must not be reserved and acked for nothing."""
-    if not callable(handler):
-        raise TypeError(f"handler: expected a function that takes the context, got {type(handler).__name__}")
-    if not awaited and any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004 - an object may be called too
+def is_coroutine_function(handler: Handler) -> bool:
+    """Whether calling it makes a coroutine. An object may be called too."""
+    return any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None))))  # noqa: B004 - the method itself is asked
+
+
+def refuse_coroutine_function(handler: Handler) -> None:
+    """A plain consumer would ack a job for which nothing was awaited."""
+    if is_coroutine_function(handler):
         raise TypeError("handler: expected a plain function, got a coroutine function, which is never awaited here; "
                         "use AsyncOmniQ")  # fmt: skip
 

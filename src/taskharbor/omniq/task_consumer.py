@@ -10,15 +10,25 @@ import asyncio
 import inspect
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
-from taskharbor.omniq.consumer import STOP, Ended, Happened, RunOperation, Start, Steps, Stop, Wait
+from taskharbor.omniq.consumer import (
+    STOP,
+    Ended,
+    Handler,
+    Happened,
+    RunOperation,
+    Start,
+    Steps,
+    Stop,
+    Wait,
+    is_coroutine_function,
+)
 from taskharbor.omniq.operations import OmniqCall
 from taskharbor.omniq.values import JobContext
 
-AsyncHandler: TypeAlias = Callable[[JobContext], Awaitable[object]] | Callable[[JobContext], object]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -54,7 +64,7 @@ class TaskInbox:
 
 
 async def run(
-    steps: Steps, inbox: TaskInbox, handler: AsyncHandler, do: Callable[[OmniqCall[Any]], Coroutine[Any, Any, Any]]
+    steps: Steps, inbox: TaskInbox, handler: Handler, do: Callable[[OmniqCall[Any]], Coroutine[Any, Any, Any]]
 ) -> None:
     """Carry out the steps until they end. In the main thread TERM and INT stop it."""
     task: asyncio.Task[None] | None = None
@@ -89,14 +99,11 @@ async def run(
         raise asyncio.CancelledError
 
 
-async def _call(handler: AsyncHandler, context: JobContext) -> None:
+async def _call(handler: Handler, context: JobContext) -> None:
     try:
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 - an object may be called too
-            await handler(context)  # type: ignore[misc]  # checked one line above
-        else:
-            result = await asyncio.to_thread(handler, context)
-            if inspect.isawaitable(result):
-                await result
+        result = handler(context) if is_coroutine_function(handler) else await asyncio.to_thread(handler, context)
+        if inspect.isawaitable(result):
+            await result
     except (KeyboardInterrupt, SystemExit, GeneratorExit) as raised:
         # They would end the event loop, and with it the consumer.
         raise RuntimeError(type(raised).__name__) from raised

@@ -15,13 +15,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
-from taskharbor.omniq.consumer import STOP, Ended, Happened, RunOperation, Start, Steps, Stop, Wait
+from taskharbor.omniq.consumer import STOP, Ended, Handler, Happened, RunOperation, Start, Steps, Stop, Wait
 from taskharbor.omniq.operations import OmniqCall
 from taskharbor.omniq.values import JobContext
 
-Handler: TypeAlias = Callable[[JobContext], object]
 INTERRUPT_AGAIN_S = 0.25  # after which a handler that has not ended is interrupted again
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
