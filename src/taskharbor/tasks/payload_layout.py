@@ -18,8 +18,7 @@ import msgspec
 from taskharbor.model.codec import Codec, JsonCodec, readable
 from taskharbor.tasks.annotations import hints_of, is_context
 from taskharbor.tasks.injected import marker_of
-from taskharbor.tasks.payload_check import check_of
-from taskharbor.tasks.trusted_types import Trust, trust_of
+from taskharbor.tasks.payload_check import Trust, check_of, trust_of
 
 _EMPTY = inspect.Parameter.empty
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
