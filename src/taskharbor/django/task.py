@@ -10,13 +10,13 @@ Options of a call go before those of the declaration; `@task(…)` goes before `
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from taskharbor.django.api import Task
+from taskharbor.model.validation import did_you_mean
 from taskharbor.policy.retry import RetryPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,8 +64,7 @@ def refuse_unknown(options: Mapping[str, Any], who: str) -> None:
             continue
         if name in _OF_DJANGO:
             raise TypeError(f"{who}: {name!r} has a name of its own in Django: {_OF_DJANGO[name]}")
-        near = difflib.get_close_matches(name, OWN, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, OWN)
         raise TypeError(f"{who}: unknown option {name!r}; {hint}expected one of: {', '.join(OWN)}")
 
 

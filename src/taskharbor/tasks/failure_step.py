@@ -20,10 +20,9 @@ from taskharbor.model.safe_repr import shown
 from taskharbor.model.schedule import origin_of
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
+from taskharbor.tasks.context import log_about
 from taskharbor.tasks.flow_metadata import ON_FAILURE_ROLE, ROLE_KEY, read_metadata
 from taskharbor.tasks.results import complete
-
-logger = logging.getLogger("taskharbor.job")
 
 ON_FAILURE_KEY = "taskharbor.on_failure"
 MAX_STEPS_BYTES = 8 * 1024
@@ -97,22 +96,9 @@ def failure_steps(job: JobRecord, reason: str, codec: Codec, now: datetime) -> t
         steps = read_steps(job.metadata[ON_FAILURE_KEY])
         return tuple(_record(step, job, reason, codec, now) for step in steps)
     except BaseException as error:
-        _report(job, error)
+        told = "job %s: its metadata %s cannot be read (%s): it dies without a failure step"
+        log_about(job, logging.ERROR, told, job.id, ON_FAILURE_KEY, class_name(error))
         return ()
-
-
-def _report(job: JobRecord, error: BaseException) -> None:
-    facts = {"job_id": job.id, "job_type": job.type, "queue": job.queue}
-    try:  # only the class, because the steps hold arguments; and a log handler may fail, too
-        logger.error(
-            "job %s: its metadata %s cannot be read (%s): it dies without a failure step",
-            job.id,
-            ON_FAILURE_KEY,
-            class_name(error),
-            extra=facts,
-        )
-    except Exception:
-        return
 
 
 def _record(step: FailureStep, job: JobRecord, reason: str, codec: Codec, now: datetime) -> JobRecord:
