@@ -16,8 +16,8 @@ from django.core.exceptions import ImproperlyConfigured
 from taskharbor.client.client import Client
 from taskharbor.django.client import DjangoClient
 from taskharbor.django.connections import fresh_async_connections, fresh_connections
-from taskharbor.django.lifespan import lifespan_of
 from taskharbor.django.settings import BackendOptions, read_options
+from taskharbor.django.setup import lifespan_of
 from taskharbor.django.signals import FinishedSignals
 from taskharbor.drivers.contract import Driver
 from taskharbor.harbor import Harbor
