@@ -18,7 +18,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.omniq import operations
 from taskharbor.omniq.errors import OmniQError
 from taskharbor.omniq.operations import OmniqCall
@@ -43,6 +43,7 @@ class Stopped(BaseException):
     """Raised into a handler whose consumer stops without draining: its job is given back. Also a BaseException."""
 
 
+@shows("queue")
 @dataclass(frozen=True)
 class ConsumeCall:
     """Run `handler(ctx)` for one job after the other until TERM, INT or `stop()`.
@@ -108,25 +109,21 @@ class Wait(NamedTuple):
     seconds: float
 
 
+@shows()
 class Interrupt(NamedTuple):
     """Ask the handler to end now, as hard as possible, with this. Nothing is sent."""
 
     error: BaseException
 
-    def __repr__(self) -> str:
-        return shown(self)
-
 
 # Events
 
 
+@shows()
 class Ended(NamedTuple):
     """The handler returned (None) or raised."""
 
     error: BaseException | None
-
-    def __repr__(self) -> str:
-        return shown(self)
 
 
 class Stop:

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from taskharbor.model.bounds import clean_error
 from taskharbor.model.codec import JsonCodec
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.omniq.errors import refusal
 from taskharbor.omniq.names import checked, child_base, queue_base, ulid
 from taskharbor.omniq.values import LANES, PAUSED, AckFailResult, BatchItem, Job, Lane, ReserveResult
@@ -36,6 +36,7 @@ CHILDREN_TTL_MS = 30 * 24 * 3600 * 1000
 _json = JsonCodec()
 
 
+@shows("script", "base")
 class OmniqCall(NamedTuple, Generic[T]):
     """One call of a script: its name, the base of its keys, its arguments, and a function that reads the reply."""
 
@@ -43,9 +44,6 @@ class OmniqCall(NamedTuple, Generic[T]):
     base: str
     arguments: tuple[Any, ...]
     read: Callable[[Any], T]
-
-    def __repr__(self) -> str:
-        return shown(self, "script", "base")
 
 
 # Publish

@@ -16,7 +16,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.schedule import origin_of
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
@@ -28,6 +28,7 @@ ON_FAILURE_KEY = "taskharbor.on_failure"
 MAX_STEPS_BYTES = 8 * 1024
 
 
+@shows("flow_id", "job_id", "job_type")
 class FlowFailure(msgspec.Struct, frozen=True):
     """The reason why a flow failed: the argument for the open parameter of an `on_failure` step."""
 
@@ -36,10 +37,8 @@ class FlowFailure(msgspec.Struct, frozen=True):
     job_type: str  # its type
     reason: str  # why it died
 
-    def __repr__(self) -> str:
-        return shown(self, "flow_id", "job_id", "job_type")
 
-
+@shows("id", "type", "queue")
 class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """A failure step as the jobs of its flow carry it. `into`: the parameter that receives a FlowFailure."""
 
@@ -57,9 +56,6 @@ class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
     group: str | None = None
     group_limit: int = 0
     metadata: dict[str, str] = {}
-
-    def __repr__(self) -> str:
-        return shown(self, "id", "type", "queue")
 
 
 _steps: msgspec.json.Decoder[tuple[FailureStep, ...]] = msgspec.json.Decoder(tuple[FailureStep, ...])

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskharbor.cli.moving.report import Finding, Remarks, words
 from taskharbor.cli.moving.source import Function
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 
 RETRIES = 3  # Celery's default
 RETRY_DELAY_S = 180
@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
 """The options that are read from a task, and what each is in a task that does not set it."""
 
 
+@shows("name", "line")
 @dataclass(frozen=True)
 class CeleryTask:
     """What was read from a task of the application. `options`: only those that differ from `DEFAULTS`."""
@@ -50,9 +51,6 @@ class CeleryTask:
     base: str = ""
     hooks: tuple[str, ...] = ()
     node: Function | None = None
-
-    def __repr__(self) -> str:
-        return shown(self, "name", "line")
 
     @property
     def parameters(self) -> list[ast.arg]:

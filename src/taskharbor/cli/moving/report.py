@@ -14,7 +14,7 @@ import msgspec
 
 from taskharbor.cli.output import write_hanging, write_json
 from taskharbor.cli.table import style
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.ops.text import one_line
 
 Level = Literal["same", "differs", "missing"]
@@ -30,14 +30,12 @@ _WIDTH = 9  # of a mark and its gap
 _COUNTED: tuple[Kind, ...] = ("task", "schedule", "call", "setting")
 
 
+@shows("level")
 class Advice(msgspec.Struct, frozen=True):
     """A sentence about a place."""
 
     level: Level
     text: str
-
-    def __repr__(self) -> str:
-        return shown(self, "level")
 
 
 class Remarks(list[Advice]):
@@ -53,6 +51,7 @@ class Remarks(list[Advice]):
         self.append(Advice("missing", text))
 
 
+@shows("kind", "line")  # what stands in a program is not for logs
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A place in a program. `line` 0: somewhere in the file, or in no file at all (`file` is then empty)."""
 
@@ -64,9 +63,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     ours: str = ""
     advice: tuple[Advice, ...] = ()
 
-    def __repr__(self) -> str:  # what stands in a program is not for logs
-        return shown(self, "kind", "line")
-
     @property
     def level(self) -> Level:
         """The worst of what there is to say."""
@@ -74,6 +70,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return "missing" if "missing" in levels else "differs" if "differs" in levels else "same"
 
 
+@shows()
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A word of another library: what to write for it, and what to know. `{}` stands for the value that it has."""
 

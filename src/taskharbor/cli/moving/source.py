@@ -10,13 +10,14 @@ from typing import NamedTuple, TypeAlias
 
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.moving.report import Advice, Finding, Kind
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 MAX_FILES = 20_000
 
 
+@shows()
 @dataclass(frozen=True)
 class Source:
     """A parsed file. `broken`: why it could not be parsed; its tree is then empty."""
@@ -24,9 +25,6 @@ class Source:
     path: str
     tree: ast.Module
     broken: str = ""
-
-    def __repr__(self) -> str:
-        return shown(self)
 
 
 def read(path: str | Path) -> Source:
@@ -109,6 +107,7 @@ def line_of_entry(tree: ast.Module, name: str) -> int:
     return min(lines, default=0)
 
 
+@shows()
 class CallArguments(NamedTuple):
     """What a call gives to a task: arguments, and options in our words."""
 
