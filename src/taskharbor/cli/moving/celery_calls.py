@@ -190,28 +190,21 @@ class _CeleryWalk(SourceWalk):
             return self._store(node, base, attr)
         if attr == "retry" and (where == "self" or is_task):
             return self._retry(node)
-        if attr in ("map", "starmap", "chunks") and is_task:
-            self.subject = f".{attr}()"
-            self.advice.differs("one job for each item, stored in one call")
-            return f"harbor.enqueue_many({ast.unparse(base)}.s(…) for … in {first})"
-        if attr == "send_task":
-            self.subject = attr
-            self.advice.same("from taskharbor.client import JobRequest; the payload has the arguments by name")
-            return f"harbor.client.enqueue(JobRequest(type={first}, payload={{…}}))"
-        if attr == "update_state" and where == "self":
-            self.subject = attr
-            self.advice.differs("progress is done, total and a note; there are no states of your own")
-            return "ctx.progress(done, total, note)"
-        if attr == "replace" and where == "self":
-            self.subject = attr
-            self.advice.same("a handler that returns a workflow is replaced by it")
-            return f"return {first}"
-        if where.endswith("control") and attr in self.words["control"]:
-            word = self.words["control"][attr]
-            self.subject = f"control.{attr}"
-            self.advice += word.advice()
-            return word.ours.replace("{}", first)
+        if attr in self.words["task"] and is_task:
+            return self._word(self.words["task"][attr], f".{attr}()", first).replace("task", ast.unparse(base), 1)
+        if attr in self.words["self"] and where == "self":
+            return self._word(self.words["self"][attr], attr, first)
+        if attr in self.words["app"]:
+            return self._word(self.words["app"][attr], attr, first)
+        if attr in self.words["control"] and where.endswith("control"):
+            return self._word(self.words["control"][attr], f"control.{attr}", first)
         return self._result(node, base, attr)
+
+    def _word(self, word: Word, subject: str, value: str = "") -> str:
+        """What to write for a word."""
+        self.subject = subject
+        self.advice += word.advice(value)
+        return word.ours.replace("{}", value)
 
     def _result(self, node: ast.Call, base: ast.expr, attr: str) -> ast.expr | None:
         """`task.delay(…).get()` and `AsyncResult(id).get()`."""
@@ -229,11 +222,8 @@ class _CeleryWalk(SourceWalk):
             self.subject = name
             what = "job" if name == "AsyncResult" else "flow"
             return ast.Call(ast.Attribute(ast.Name("harbor"), what), node.args[:1], [])
-        if meaning in ("celery.signature", "celery.chunks", "celery.xmap", "celery.xstarmap"):
-            self.subject = name
-            self.advice.differs("a step is made by its task: task.s(…); harbor.enqueue_many stores many")
-            return "task.s(…)"
-        return None
+        word = self.words["names"].get(meaning)
+        return None if word is None else self._word(word, name)
 
     def _store(self, node: ast.Call, base: ast.expr, attr: str) -> ast.expr:
         applied = attr.startswith("apply_async")
@@ -306,11 +296,9 @@ class _CeleryWalk(SourceWalk):
     def _request(self, node: ast.Attribute) -> str | None:
         if dotted(node.value) not in ("self.request", "current_task.request"):
             return None
-        self.subject = f"request.{node.attr}"
-        unknown = Word(missing=f"request.{node.attr}: the context of a job does not have it")
-        word = self.words["request"].get(node.attr, unknown)
-        self.advice += word.advice()
-        return word.ours
+        subject = f"request.{node.attr}"
+        unknown = Word(missing=f"{subject}: the context of a job does not have it")
+        return self._word(self.words["request"].get(node.attr, unknown), subject)
 
     def _task(self, node: ast.expr) -> CeleryTask | None:
         return self.tasks.get(dotted(node).rpartition(".")[2])
