@@ -10,7 +10,7 @@ from taskharbor.events import Event, JobEvent
 from taskharbor.model import process_events
 from taskharbor.observe import opentelemetry
 from taskharbor.observe.prometheus import PrometheusObserver, QueueCollector
-from taskharbor.observe.prometheus.processes import PROCESS_COUNTERS, ProcessCounter
+from taskharbor.observe.prometheus.shared import PROCESS_COUNTERS, ProcessCounter
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")

@@ -22,17 +22,6 @@ from taskharbor.policy.retry import RetryPolicy
 F = TypeVar("F", bound=Callable[..., Any])
 
 ATTRIBUTE = "__taskharbor_options__"
-OWN = (
-    "group",
-    "group_limit",
-    "idempotency_key",
-    "max_attempts",
-    "metadata",
-    "process",
-    "retry",
-    "timeout",
-    "unrecoverable",
-)
 _OF_DJANGO = {
     "queue": "queue_name",
     "run_at": "run_after (with .using)",
@@ -99,6 +88,10 @@ class HarborTask(Task):  # type: ignore[misc]  # Django has no types
         own = {name: changes.pop(name) for name in OWN if name in changes}
         changed = Task.using(self, **changes)
         return replace(changed, **own) if own else changed
+
+
+OWN = tuple(sorted(HarborTask.__annotations__))
+"""The names of our options."""
 
 
 def options_of(task: Any) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def checked_edit(rule: Rule, given: RuleOptions) -> dict[str, Any]:
     for name, other in (("cron", "every"), ("every", "cron")):
         if name in given and other not in given:
             changes[other] = None
-    new = checked_rule(**{**_options(rule), **changes})
+    new = checked_rule(**{**msgspec.structs.asdict(rule), **changes})
     return msgspec.to_builtins(RuleEdit(**{name: getattr(new, name) for name in changes}))  # type: ignore[no-any-return]  # a struct becomes a dict
 
 
@@ -155,10 +155,6 @@ def checked_rule(
             f"change places; got {rule.jitter.total_seconds():g} s"
         )
     return rule
-
-
-def _options(rule: Rule) -> dict[str, Any]:
-    return {name: getattr(rule, name) for name in rule.__struct_fields__}
 
 
 def _one_of(kind: type[E], value: Any, name: str) -> E:
