@@ -83,6 +83,12 @@ class Layout:
         names = list(self.required) or [name for name in self.names if name != self.var_keyword]
         return names[0] if names else None
 
+    def only_argument(self, value: Any) -> dict[str, Any]:
+        """The arguments for a payload that is not an object: it is the only one; none if there is no place for it."""
+        if self.sole is None:
+            return {}
+        return {self.sole: [value] if self.sole == self.var_positional else value}
+
     def _through_structs(self, codec: JsonCodec, fields: list[Field], name: str) -> None:
         whole: list[tuple[str, Any, Any]] = []
         some: list[tuple[str, Any, Any]] = []
