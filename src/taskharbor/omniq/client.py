@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from taskharbor.model.clock import StoreClock
-from taskharbor.omniq import operations, task_consumer, thread_consumer
+from taskharbor.omniq import operations
 from taskharbor.omniq.consumer import ConsumeCall, consumer_steps, refuse_coroutine_function
+from taskharbor.omniq.consumer_runs import TaskInbox, ThreadInbox, run_as_tasks, run_in_threads
 from taskharbor.omniq.operations import OmniqCall
 from taskharbor.omniq.script_runner import AsyncScriptRunner, ScriptRunner
 
@@ -57,10 +58,10 @@ def _consuming(make: Callable[P, ConsumeCall]) -> Callable[Concatenate[OmniQ, P]
     def consume(self: OmniQ, /, *args: P.args, **kwargs: P.kwargs) -> None:
         call = make(*args, **kwargs)
         refuse_coroutine_function(call.handler)
-        inbox = thread_consumer.ThreadInbox()
+        inbox = ThreadInbox()
         self._inboxes.add(inbox)
         try:
-            thread_consumer.run(consumer_steps(call, StoreClock().monotonic), inbox, call.handler, self._runner.run)
+            run_in_threads(consumer_steps(call, StoreClock().monotonic), inbox, call.handler, self._runner.run)
         finally:
             self._inboxes.discard(inbox)
 
@@ -71,10 +72,10 @@ def _consuming(make: Callable[P, ConsumeCall]) -> Callable[Concatenate[OmniQ, P]
 def _awaiting(make: Callable[P, ConsumeCall]) -> Callable[Concatenate[AsyncOmniQ, P], Coroutine[Any, Any, None]]:
     async def consume(self: AsyncOmniQ, /, *args: P.args, **kwargs: P.kwargs) -> None:
         call = make(*args, **kwargs)
-        inbox = task_consumer.TaskInbox()
+        inbox = TaskInbox()
         self._inboxes.add(inbox)
         try:
-            await task_consumer.run(consumer_steps(call, StoreClock().monotonic), inbox, call.handler, self._runner.run)
+            await run_as_tasks(consumer_steps(call, StoreClock().monotonic), inbox, call.handler, self._runner.run)
         finally:
             self._inboxes.discard(inbox)
 
@@ -91,7 +92,7 @@ class OmniQ:
 
     def __init__(self, target: Any) -> None:
         self._runner = ScriptRunner(target)
-        self._inboxes: set[thread_consumer.ThreadInbox] = set()
+        self._inboxes: set[ThreadInbox] = set()
 
     def close(self) -> None:
         """Close the connections, unless they belong to a client that the caller passed."""
@@ -138,7 +139,7 @@ class AsyncOmniQ:
 
     def __init__(self, target: Any) -> None:
         self._runner = AsyncScriptRunner(target)
-        self._inboxes: set[task_consumer.TaskInbox] = set()
+        self._inboxes: set[TaskInbox] = set()
 
     async def close(self) -> None:
         """Close the connections, unless they belong to a client that the caller passed."""

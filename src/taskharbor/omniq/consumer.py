@@ -5,8 +5,8 @@
                         │ stop, drain: wait until it ended, ack ──► out
                         └ stop without drain, or a second stop: interrupt, give back ──► out
 
-`consumer_steps` is a generator: it yields effects and receives their results. `thread_consumer.py` carries them out for
-plain functions, `task_consumer.py` for coroutines. It reads no clock of its own; it is given one.
+`consumer_steps` is a generator: it yields effects and receives their results. `consumer_runs.py` carries them out. It
+reads no clock of its own; it is given one.
 """
 
 from __future__ import annotations
