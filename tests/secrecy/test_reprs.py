@@ -197,8 +197,6 @@ MAY_SHOW = {
     "FoundSchedule.problem": "our own words",
     "Rule.cron": "times of the day",
     "Rule.tz": "the name of a time zone",
-    "RuleEdit.cron": "times of the day",
-    "RuleEdit.tz": "the name of a time zone",
     "ScheduleInfo.catch_up": "the name of a choice",
     "ScheduleInfo.cron": "times of the day",
     "ScheduleInfo.last_id": "an id",
