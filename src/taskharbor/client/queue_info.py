@@ -9,9 +9,8 @@ import msgspec
 
 from taskharbor.client.retries import with_retries
 from taskharbor.client.store_calls import COUNTS_CAP_JOBS
+from taskharbor.drivers import heads
 from taskharbor.drivers.base import Driver
-from taskharbor.drivers.heads import read_heads
-from taskharbor.model.job import QueueHead, State
 
 if TYPE_CHECKING:
     from taskharbor.client.budget import Budget
@@ -34,31 +33,19 @@ class QueueInfo(msgspec.Struct, frozen=True):
 
 async def read_counts(client: Client, cap: int | None, budget: Budget) -> dict[str, dict[str, int]]:
     """How many jobs are in which state, by queue; with a cap, it stands for "that many or more"."""
-    return await with_retries(lambda driver: _counts(client, driver, cap), budget)
+    return await with_retries(lambda driver: heads.read_counts(driver, client.clock.now(), cap), budget)
 
 
 async def read_queues(client: Client, budget: Budget) -> list[QueueInfo]:
     """The queues that hold a job or are paused, in the order of their names."""
 
     async def read(driver: Driver) -> list[QueueInfo]:
-        counts = await _counts(client, driver, COUNTS_CAP_JOBS)
-        names = sorted({*await driver.queues(), *counts})
-        waiting = [name for name in names if counts.get(name, {}).get(State.READY)]
-        heads = await read_heads(driver, waiting, client.clock.now())
-        return [await _queue(driver, heads.get(name) or QueueHead(name), counts.get(name, {})) for name in names]
+        now = client.clock.now()
+        counts = await heads.read_counts(driver, now, COUNTS_CAP_JOBS)
+        waiting = await heads.read_waiting(driver, counts, sorted({*await driver.queues(), *counts}), now)
+        return [
+            QueueInfo(name, await driver.is_paused(name), counts.get(name, {}), head.oldest_at, head.oldest_known)
+            for name, head in waiting.items()
+        ]
 
     return await with_retries(read, budget)
-
-
-async def _counts(client: Client, driver: Driver, cap: int | None) -> dict[str, dict[str, int]]:
-    now = client.clock.now()
-    found = await driver.counts(now, cap)
-    # In the order of names, and of states as a job goes through them: every store has an order of its own.
-    return {
-        name: {state.value: states[state] for state in State if state in states}
-        for name, states in sorted(found.items())
-    }
-
-
-async def _queue(driver: Driver, head: QueueHead, counts: dict[str, int]) -> QueueInfo:
-    return QueueInfo(head.queue, await driver.is_paused(head.queue), counts, head.oldest_at, head.oldest_known)

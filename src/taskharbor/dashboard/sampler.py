@@ -19,10 +19,11 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.client.client import Client
+from taskharbor.drivers.heads import read_counts
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import JobNotFound, TaskHarborError
 from taskharbor.ops.access import Access
-from taskharbor.ops.counting import cap_for, read_counts
+from taskharbor.ops.counting import cap_for
 from taskharbor.ops.room import Sight, look_at
 from taskharbor.ops.text import safe_text
 

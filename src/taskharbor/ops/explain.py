@@ -11,13 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.base import Driver
-from taskharbor.drivers.heads import MAX_NEXT, read_heads
+from taskharbor.drivers.heads import MAX_NEXT, read_counts, read_heads
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State, WorkerInfo
 from taskharbor.model.progress import read_note
 from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.ops.builtin_types import BUILTIN_TYPES
-from taskharbor.ops.counting import read_counts
 from taskharbor.ops.ids import find_job
 from taskharbor.ops.redaction import HIDDEN
 from taskharbor.ops.text import first_line, one_line

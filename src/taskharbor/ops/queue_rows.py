@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.base import Driver
-from taskharbor.drivers.heads import read_heads
+from taskharbor.drivers.heads import read_counts, read_heads, read_waiting
 from taskharbor.model.histogram import merged
 from taskharbor.model.job import Figures, QueueHead, State, WorkerInfo
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import cap_for, read_counts
+from taskharbor.ops.counting import cap_for
 
 PAGE_QUEUES = 100
 MAX_OTHERS = 500  # queues without a row of which it is read since when they wait
@@ -155,8 +155,8 @@ async def _all_queues(driver: Driver, now: datetime) -> _AllQueues:
 async def _rows(driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence[str], cursor: str | None) -> QueueRows:
     recent = await _recent(driver, now)
     counted = {name: seen.counts.get(name, {}) for name in seen.names}
-    heads = await read_heads(driver, [name for name in shown if counted[name].get(State.READY)], now)
-    rows = [await _row(driver, now, heads.get(name) or QueueHead(name), counted[name], seen, recent) for name in shown]
+    waiting = await read_waiting(driver, counted, shown, now)
+    rows = [await _row(driver, now, head, counted[name], seen, recent) for name, head in waiting.items()]
     served = seen.served
     return QueueRows(
         now,

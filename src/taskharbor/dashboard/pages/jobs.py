@@ -8,11 +8,12 @@ from typing import Any
 
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
+from taskharbor.drivers.heads import read_counts
 from taskharbor.model.error_class import error_query
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import cap_for, read_counts
+from taskharbor.ops.counting import cap_for
 from taskharbor.ops.dead_kinds import whole_records
 from taskharbor.ops.listing import find_page
 from taskharbor.ops.room import Sight
