@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.sample import Sample, Stopwatch
 from taskharbor import Client, JobRequest, Worker
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord

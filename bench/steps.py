@@ -14,7 +14,7 @@ from bench import ours
 from bench.ours import TYPE, noop
 from bench.sample import Sample, Stopwatch
 from taskharbor import Client, JobRequest
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.codec import JsonCodec

@@ -13,7 +13,7 @@ from datetime import timedelta
 from bench import meter
 from bench.meter import Measured, Order
 from taskharbor import Client, JobRequest, Worker
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from taskharbor.client.budget import CALL_TIMEOUT
+from taskharbor.client.budget import CALL_TIMEOUT, Budget
 from taskharbor.client.client import Client
 from taskharbor.client.closing import ClosedAfterBlock
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.store_calls import StoreCalls
-from taskharbor.drivers.contract import Driver
+from taskharbor.client.twins import both
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
@@ -35,7 +37,6 @@ from taskharbor.tasks.worker_options import WorkerOptions, lists_worker_options
 from taskharbor.tasks.workflow import Workflow
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
     from taskharbor.flow.run import FlowRun
     from taskharbor.worker import CallMiddleware, Middleware, Worker
 
@@ -133,7 +134,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         return self.client.codec
 
     @property
-    def _caller(self) -> Client:
+    def _client(self) -> Client:
         return self.client
 
     @property
@@ -265,30 +266,40 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         """The names of the schedules that `schedule` declared, in order."""
         return tuple(sorted(self.handlers.schedules))
 
-    def enqueue_many(self, steps: Iterable[Step[Any]], *, call_timeout: Duration | None = None) -> list[JobHandle[Any]]:
+    def enqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""
-        return self.client.enqueue_calls(_calls(steps), "harbor.enqueue_many", call_timeout)
+        return self.client.enqueue_calls(_calls(steps), "harbor.enqueue_many")
 
-    async def aenqueue_many(
-        self, steps: Iterable[Step[Any]], *, call_timeout: Duration | None = None
-    ) -> list[JobHandle[Any]]:
+    async def aenqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none."""
-        return await self.client.aenqueue_calls(_calls(steps), call_timeout)
+        return await self.client.aenqueue_calls(_calls(steps))
 
-    def flow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
+    @both
+    async def flow(self, budget: Budget, id: str) -> FlowRun:
         """A flow by its id, with its nodes and edges, and a handle; blocks for one read of the store."""
-        return self.client.blocking(lambda access: self._flow(access, id, call_timeout), "harbor.flow", call_timeout)
-
-    async def aflow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
-        """A flow by its id, with its nodes and edges, and a handle."""
-        return await self._flow(self.client.awaited, id, call_timeout)
-
-    async def _flow(self, access: StoreAccess, id: str, call_timeout: Duration | None) -> FlowRun:
         from taskharbor.flow.handle import FlowHandle
         from taskharbor.flow.run import FlowRun
 
-        budget = self.client.budget(access, call_timeout, "flow")
         return FlowRun.of(await self.client.lookup.flow(id, budget), FlowHandle(self.client, id))
+
+    aflow = flow.awaited
+
+    def within(self, seconds: Duration) -> Self:
+        """This harbor with another time limit for each call to the store, retries included.
+
+        >>> with Harbor("memory://") as harbor:
+        ...     harbor.within(3).counts()
+        ...     with harbor.within(0.5):
+        ...         harbor.is_paused("mail")
+        {}
+        False
+
+        As a `with` block it holds for every call that is made in the block: also of tasks, handles and schedules.
+        """
+        other = copy(self)
+        other.client = self.client.within(seconds)
+        other._limit_of_block = other.client._limit_of_block
+        return other
 
     def close(self) -> None:
         """Close what blocking calls opened."""

@@ -73,23 +73,23 @@ KEEP_FOR = (
 )
 
 FILTERS = (
-    in_theme("filters", "since is exclusive", "listing", "or at >= self.since", "or at > self.since"),
-    in_theme("filters", "until is inclusive", "listing", "or at < self.until", "or at <= self.until"),
+    in_theme("filters", "since is exclusive", "queries", "or at >= self.since", "or at > self.since"),
+    in_theme("filters", "until is inclusive", "queries", "or at < self.until", "or at <= self.until"),
     in_theme(
         "filters",
         "the time of the enqueue counts after the end",
-        "listing",
+        "queries",
         "at = job.finished_at if state.terminal and job.finished_at is not None else job.created_at",
         "at = job.created_at",
     ),
-    in_theme("filters", "the fingerprint is ignored", "listing", "job.fingerprint == self.fingerprint", "True"),
-    in_theme("filters", "a name of an error fits any end", "listing", 'f".{self.error_name}"', "self.error_name"),
+    in_theme("filters", "the fingerprint is ignored", "queries", "job.fingerprint == self.fingerprint", "True"),
+    in_theme("filters", "a name of an error fits any end", "queries", 'f".{self.error_name}"', "self.error_name"),
     in_theme(
-        "filters", "an error's class beside its name", "listing", "return error_class == self.error_class or", "return"
+        "filters", "an error's class beside its name", "queries", "return error_class == self.error_class or", "return"
     ),
     in_theme("filters", "downwards one job twice", "pages", "bisect_left(names, after)", "bisect_right(names, after)"),
     in_theme(
-        "filters", "payloads in any case", "listing", "return job if self.payloads else", "return job if True else"
+        "filters", "payloads in any case", "queries", "return job if self.payloads else", "return job if True else"
     ),
     in_theme(
         "filters",
@@ -207,7 +207,7 @@ FLOWS = (
     in_theme(
         "flow_listing",
         "flows until and with a moment",
-        "listing",
+        "queries",
         "flow.created_at < self.until",
         "flow.created_at <= self.until",
     ),
@@ -313,15 +313,15 @@ AUDIT = (
         "now - AUDIT_KEPT_FOR + AUDIT_KEPT_FOR.resolution)",
     ),
     in_theme("audit", "all old entries go at once", "audit", ", MAX_FORGOTTEN_ENTRIES)", ", 10**9)"),
-    in_theme("audit", "by is ignored", "listing", "entry.by == self.by", "True"),
-    in_theme("audit", "by is a prefix", "listing", "entry.by == self.by", "entry.by.startswith(self.by)"),
+    in_theme("audit", "by is ignored", "queries", "entry.by == self.by", "True"),
+    in_theme("audit", "by is a prefix", "queries", "entry.by == self.by", "entry.by.startswith(self.by)"),
     FeatureMutant(
         "audit",
         Mutant(
             "the audit from behind a moment",
             (
                 Edit("audit", "0 if wanted.since is None else self._before(wanted.since)", "0"),
-                Edit("listing", "entry.at >= self.since", "entry.at > self.since"),
+                Edit("queries", "entry.at >= self.since", "entry.at > self.since"),
             ),
         ),
     ),
@@ -335,7 +335,7 @@ AUDIT = (
                     "len(self._places) if wanted.until is None else self._before(wanted.until)",
                     "len(self._places)",
                 ),
-                Edit("listing", "entry.at < self.until", "entry.at <= self.until"),
+                Edit("queries", "entry.at < self.until", "entry.at <= self.until"),
             ),
         ),
     ),

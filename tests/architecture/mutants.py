@@ -20,9 +20,8 @@ PACKAGE = memory.__name__
 SHARED = (
     "planning",
     "refusals",
-    "listing",
+    "queries",
     "notes",
-    "schedule_verbs",
 )  # logic that all drivers share, copied into the package
 
 

@@ -22,7 +22,7 @@ def pages(name: str, old: str, new: str) -> FeatureMutant:
 
 
 def verbs(name: str, old: str, new: str) -> FeatureMutant:
-    return in_theme("schedule_pages", name, "schedule_verbs", old, new)
+    return in_theme("schedule_pages", name, "queries", old, new)
 
 
 CHANGES = (

@@ -9,7 +9,7 @@ from taskharbor import Client, State
 from taskharbor.bulk.runner import OperationRunner
 from taskharbor.client.operation import Operation
 from taskharbor.drivers import Fail, JobInfo, JobRecord, open_driver
-from taskharbor.drivers.features import FullDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.testing import ManualClock
 
 PATIENCE_S = 30  # real time after which a test gives up waiting
@@ -31,7 +31,7 @@ class Store:
 
     def __init__(self, driver: Any = None) -> None:
         self.clock = ManualClock()
-        self.driver = cast(FullDriver, open_driver("memory://") if driver is None else driver)
+        self.driver = cast(Driver, open_driver("memory://") if driver is None else driver)
         self.client = Client(self.driver, clock=self.clock)
         self.runner = OperationRunner(self.driver, self.clock, "runner")
         self._made = 0
@@ -97,7 +97,7 @@ class Store:
 
     async def to_next_slice(self, operation: Operation) -> None:
         """Move the clock to the moment at which the next slice can run: it is due, or its lease is over."""
-        info = await operation._newest(self.client.awaited, None)
+        info = await operation._newest()
         due = info.lease_expires_at if info.state is State.INFLIGHT else info.job.run_at
         if due is not None and due > self.clock.now():
             self.clock.advance((due - self.clock.now()).total_seconds())

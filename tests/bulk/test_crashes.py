@@ -6,6 +6,7 @@ import pytest
 
 from taskharbor import State
 from taskharbor.bulk.runner import OperationRunner
+from taskharbor.drivers import Driver, WrappedDriver
 from tests import lanes
 from tests.bulk.bench import Store, run
 
@@ -14,35 +15,28 @@ class Killed(BaseException):
     """The process is gone: nothing that the runner would do afterwards happens."""
 
 
-class Mortal:
+class Mortal(WrappedDriver):
     """A driver that dies before or after the n-th call of a verb that changes or reads something."""
 
     VERBS = ("reserve", "list", "requeue", "delete", "cancel", "settle", "put_audit", "inspect")
 
-    def __init__(self, driver: Any, call: int, *, after: bool) -> None:
-        self._driver = driver
+    def __init__(self, inner: Driver, call: int, *, after: bool) -> None:
+        super().__init__(inner)
         self._left = call
         self._after = after
         self.died = False
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._driver, name)
-        if name not in self.VERBS:
-            return found
-
-        async def call(*args: Any, **options: Any) -> Any:
-            self._left -= 1
-            last = self._left == 0
-            if last and not self._after:
-                self.died = True
-                raise Killed
-            result = await found(*args, **options)
-            if last:
-                self.died = True
-                raise Killed
-            return result
-
-        return call
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        self._left -= verb in self.VERBS
+        last = verb in self.VERBS and self._left == 0
+        if last and not self._after:
+            self.died = True
+            raise Killed
+        result = await call()
+        if last:
+            self.died = True
+            raise Killed
+        return result
 
 
 async def survives(options: dict[str, Any], call: int, after: bool) -> bool:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from taskharbor.drivers import Fail, JobRecord, Reserved, open_driver
-from taskharbor.drivers.features import FullDriver
+from taskharbor.drivers.base import Driver
 from tests.flow.stores import STORES
 from tests.lanes import figure
 
@@ -83,12 +83,12 @@ class Graveyard:
             await asyncio.sleep(0.05)
         await driver.close()
 
-    async def _open(self) -> FullDriver:
-        driver = cast(FullDriver, open_driver(self._dsn))
+    async def _open(self) -> Driver:
+        driver = open_driver(self._dsn)
         await driver.open()
         return driver
 
-    async def _kill(self, driver: FullDriver, jobs: list[tuple[str, str, int]]) -> None:
+    async def _kill(self, driver: Driver, jobs: list[tuple[str, str, int]]) -> None:
         """Enqueue jobs and settle them as dead. No worker serves the queues at that time, or their names."""
         now = await driver.server_time()
         records = [

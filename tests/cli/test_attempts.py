@@ -39,7 +39,7 @@ def dead(any_dsn: str) -> str:
         await driver.release("w2", now)
         (held,) = await driver.reserve(["default"], now, MINUTE, 1, "w3")
         note = write_note(Progress(done=3, total=12, note=f"pages of {SECRET}", at=now))
-        await driver.extend([held.lease], now, MINUTE, notes={held.lease.token: note})  # type: ignore[call-arg]  # a feature
+        await driver.extend([held.lease], now, MINUTE, notes={held.lease.token: note})
         trail = write_trail([first, attempt(2, AttemptKind.LOST), third])
         await driver.settle(
             [

@@ -223,9 +223,10 @@ def test_conformance_passes_on_memory():
 
 
 def test_conformance_does_not_count_a_feature_that_is_not_offered_as_passed(monkeypatch: pytest.MonkeyPatch):
+    from taskharbor.drivers import Driver
     from taskharbor.drivers.memory import MemoryDriver
 
-    monkeypatch.setattr(MemoryDriver, "features", frozenset())
+    monkeypatch.setattr(MemoryDriver, "list_audit", Driver.list_audit)
     found = taskharbor("conformance", "--dsn", "memory://", "--theme", "audit", "--output", "json").json
     assert (found["passed"], found["not_offered"]) == (0, len(found["cases"]))
     assert {case["verdict"] for case in found["cases"]} == {"not offered"}

@@ -258,7 +258,7 @@ def test_no_password_shows() -> None:
 
 
 def test_an_invalid_store_is_refused_by_the_constructor() -> None:
-    with pytest.raises(TypeError, match=r"expected a driver or a DSN such as .*, got int"):
+    with pytest.raises(TypeError, match=r"expected a DSN such as .*, or a driver .*, got int"):
         Client(5)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match="expected a DSN such as"):
         Client("jobs.db")

@@ -30,6 +30,7 @@ from taskharbor.model.job import JobRecord, Page
 from taskharbor.model.outcome import Fail
 from taskharbor.testing import Faults, ManualClock
 from tests.client.tools import Waits, call
+from tests.drivers.small_driver import SmallDriver
 
 LEASE = timedelta(seconds=30)
 
@@ -142,7 +143,6 @@ def test_a_filter_is_a_value_that_reads_nothing() -> None:
         ({"since": datetime(2030, 1, 1)}, ValueError, "since: expected a datetime with a time zone"),  # noqa: DTZ001 - naive on purpose
         ({"until": 5}, TypeError, "until: expected a datetime"),
         ({"newest": 1}, TypeError, "newest: expected True or False, got int"),
-        ({"call_timeout": 0}, ValueError, "call_timeout: expected more than zero seconds"),
     ],
 )
 def test_a_filter_refuses_what_makes_no_sense(given: dict[str, Any], kind: Any, told: str) -> None:
@@ -191,7 +191,7 @@ def counting(jobs: int) -> Counting:
 
 
 def test_a_job_that_vanishes_between_two_pages_spoils_nothing(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "PAGE_JOBS", 2)
+    monkeypatch.setattr(jobs_module.Jobs, "_page_size", 2)
     driver = counting(7)
     driver.vanishing += ["00001", "00004"]  # the one at which the cursor stands, and one that is still to come
     with Client(driver) as client:
@@ -238,7 +238,7 @@ def test_a_filter_that_finds_little_ends_after_a_hundred_pages(colour: str) -> N
 
 
 def test_an_outage_between_two_pages_is_bridged(waits: Waits, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "PAGE_JOBS", 2)
+    monkeypatch.setattr(jobs_module.Jobs, "_page_size", 2)
     faults = Faults()
     with Client(faults.wrap(counting(5))) as client:
         faults.fail("list", times=3)
@@ -275,53 +275,17 @@ def test_iterating_on_a_running_loop_names_what_to_use() -> None:
 # A driver with the verbs that every driver has ------------------------------------------------------------------
 
 
-class Plain(MemoryDriver):
-    """A driver of the first contract: no features, and a `list` without their arguments."""
-
-    features: frozenset[str] = frozenset()
-
-    async def list(  # type: ignore[override]  # as in the first contract
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        return await super().list(
-            now=now, queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
-        )
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:  # type: ignore[override]  # as in the first contract
-        return await super().counts(now)
-
-    def sibling(self) -> Plain:
-        other = Plain()
-        other.store = self.store
-        return other
-
-
-def test_a_driver_without_filters_lists_what_can_be_sorted_out_here(colour: str) -> None:
+def test_a_small_driver_lists_all_the_same_and_says_what_it_lacks(colour: str) -> None:
     clock = ManualClock()
-    with Harbor(Plain(), clock=clock) as harbor:
+    with Harbor(SmallDriver(), clock=clock) as harbor:
         asyncio.run(a_store_with_some(harbor.driver.sibling(), clock))
         since = harbor.jobs(since=minute(harbor, 3), queue="q")
         assert [info.job.id for info in call(colour, harbor.client, since, "iterate")] == ["c", "d"]
         assert call(colour, harbor.client, since, "count") == Count(2, False)
-        assert call(colour, harbor.client, harbor, "counts")["other"] == {"ready": 1}
-        assert [queue.name for queue in call(colour, harbor.client, harbor, "queues")] == ["other", "q"]
-        for names, told in (
-            ({"newest": True}, "newest=True needs a store whose driver offers 'filters'; Plain does not"),
-            ({"error": "OSError"}, "error= and fingerprint= needs a store whose driver offers 'attempts'"),
-        ):
-            for method in ("count", "preview", "iterate"):
-                with pytest.raises(FeatureMissing, match=told):
-                    call(colour, harbor.client, harbor.jobs(**names), method)
-        with pytest.raises(FeatureMissing, match="flows needs a store whose driver offers 'flows'"):
+        for method in ("count", "preview", "iterate"):
+            with pytest.raises(FeatureMissing, match="error= or fingerprint= needs a store that keeps it; SmallDriver"):
+                call(colour, harbor.client, harbor.jobs(error="OSError"), method)
+        with pytest.raises(FeatureMissing, match="a list of flows needs a store that keeps it; SmallDriver does not"):
             call(colour, harbor.client, harbor.flows(), "iterate")
 
 
@@ -356,7 +320,7 @@ def test_flows_are_listed_by_status_time_and_order(harbor: Harbor, colour: str) 
 
 
 def test_flows_are_read_in_pages(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskharbor.client.flows.PAGE_FLOWS", 2)
+    monkeypatch.setattr("taskharbor.client.flows.Flows._page_size", 2)
     with Harbor("memory://") as harbor:
 
         @harbor.task

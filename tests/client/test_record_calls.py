@@ -33,6 +33,7 @@ from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
 from taskharbor.model.progress import write_note
 from taskharbor.testing import Faults, ManualClock
 from tests.client.tools import Waits, call
+from tests.drivers.small_driver import SmallDriver
 
 LEASE = timedelta(seconds=30)
 
@@ -91,7 +92,7 @@ def test_what_the_record_holds_does_not_follow_a_workflow_that_took_its_place(ha
     info = call(colour, harbor.client, handle, "info")
     assert (info.job.id, info.state, info.job.handed_to) == (handle.id, State.DONE, "heir")
     assert call(colour, harbor.client, handle, "status") is State.READY  # what stands for it
-    assert [each.kind for each in call(colour, harbor.client, handle, "attempts")] == [AttemptKind.DONE]
+    assert [each.kind for each in call(colour, harbor.client, handle, "executions")] == [AttemptKind.DONE]
     call(colour, harbor.client, handle, "delete")
     assert call(colour, harbor.client, harbor.job("heir"), "status") is State.READY
 
@@ -102,7 +103,7 @@ def test_attempts_are_listed_without_the_values_of_the_payload(harbor: Harbor, c
     lease = reserve(harbor).lease
     settle(harbor, Retry(lease, None, 1, "no CANARY-4111", error_class="OSError", trail=write_trail([first])))
     settle(harbor, Fail(reserve(harbor).lease, "failed 2 of 2 attempts", 2, None, "gone: CANARY-4111"))
-    found = call(colour, harbor.client, handle, "attempts")
+    found = call(colour, harbor.client, handle, "executions")
     assert [(each.number, each.error) for each in found] == [(1, "no •••"), (2, "gone: •••")]
     assert (found[0].error_class, found[1].worker, found[1].kind) == ("OSError", "w1", "failed")
 
@@ -120,7 +121,7 @@ def test_progress_is_what_the_handler_reported_last(harbor: Harbor, colour: str)
 def test_a_job_without_a_record_is_explained_by_every_call(harbor: Harbor, colour: str) -> None:
     declare(harbor)
     job = harbor.job("nobody")
-    for method in ("info", "attempts", "progress", "delete", "watch"):
+    for method in ("info", "executions", "progress", "delete", "watch"):
         with pytest.raises(JobNotFound, match=r"job nobody has no record: it was deleted"):
             call(colour, harbor.client, job, method)
     with pytest.raises(JobNotFound, match=r"job nobody has no record"):
@@ -303,18 +304,12 @@ def test_an_amend_whose_reply_was_lost_is_made_once(colour: str) -> None:
             call(colour, harbor.client, handle, "amend", priority=4)
 
 
-class Plain(MemoryDriver):
-    """A driver with the verbs that every driver has."""
-
-    features: frozenset[str] = frozenset()
-
-
 def test_amend_needs_a_driver_that_can(colour: str) -> None:
-    with Harbor(Plain()) as harbor:
+    with Harbor(SmallDriver()) as harbor:
         handle = declare(harbor).enqueue("ada")
-        with pytest.raises(FeatureMissing, match=r"amend needs a store whose driver offers 'amend'; Plain does not"):
+        with pytest.raises(FeatureMissing, match="amend needs a store that keeps it; SmallDriver does not"):
             call(colour, harbor.client, handle, "amend", priority=3)
-        assert call(colour, harbor.client, handle, "attempts") == []  # what can be done without is done
+        assert call(colour, harbor.client, handle, "executions") == []  # what can be done without is done
         assert call(colour, harbor.client, handle, "progress") is None
 
 
@@ -429,7 +424,7 @@ def test_every_blocking_call_names_its_twin_on_a_running_loop() -> None:
             texts = []
             calls: list[Callable[[], Any]] = [
                 handle.info,
-                handle.attempts,
+                handle.executions,
                 handle.progress,
                 handle.delete,
                 handle.requeue,
@@ -444,7 +439,10 @@ def test_every_blocking_call_names_its_twin_on_a_running_loop() -> None:
             return texts
 
         assert asyncio.run(main()) == [
-            *(f"await handle.a{name}(...)" for name in ("info", "attempts", "progress", "delete", "requeue", "amend")),
+            *(
+                f"await handle.a{name}(...)"
+                for name in ("info", "executions", "progress", "delete", "requeue", "amend")
+            ),
             "await handle.await_(...)",
             "async for info in handle.awatch()",
         ]

@@ -10,7 +10,6 @@ import pytest
 
 from taskharbor import BackendUnavailable, Client, Harbor, InvalidJob, JobHandle, JobRequest, QueueInfo, WorkerInfo
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.model.job import JobRecord
 from taskharbor.testing import Faults, ManualClock
 from tests.client.test_record_calls import kill, on_store
@@ -111,54 +110,13 @@ def test_an_outage_is_bridged_and_a_lasting_one_says_what_is_unknown(waits: Wait
             call(colour, harbor.client, harbor, "pause", "mail")
 
 
-def test_call_timeout_ends_a_call_to_a_store_that_does_not_respond(colour: str) -> None:
+def test_a_call_to_a_store_that_does_not_respond_ends_within_its_time(colour: str) -> None:
     class Silent(MemoryDriver):
         async def counts(self, now: Any, cap: int | None = None) -> dict[str, dict[str, int]]:
             return await asyncio.Event().wait()  # type: ignore[return-value]  # never
 
     with Harbor(Silent()) as harbor, pytest.raises(BackendUnavailable, match=r"counts: .* within 0\.05 s"):
-        call(colour, harbor.client, harbor, "counts", call_timeout=0.05)
-
-
-class OlderBlocking:
-    """The blocking calls of the first contract."""
-
-    def __init__(self, calls: MemoryBlocking) -> None:
-        self._calls = calls
-        for verb in ("open", "server_time", "enqueue", "inspect", "list", "results", "flow", "workers", "requeue"):
-            setattr(self, verb, getattr(calls, verb))
-
-    def until(self, deadline: float) -> Any:
-        self._calls.until(deadline)
-        return self
-
-    def close(self) -> None:
-        self._calls.close()
-
-
-class Older(MemoryDriver):
-    """A driver whose blocking calls lack the verbs that came later."""
-
-    def blocking(self) -> Any:
-        return OlderBlocking(super().blocking())
-
-
-def test_a_verb_that_blocking_calls_lack_runs_on_the_portal() -> None:
-    with Harbor(Older()) as harbor:
-        handle = harbor.client.enqueue(JobRequest(type="t", queue="mail"))
-        assert harbor.client.portal.loop is None
-        assert handle.info().job.queue == "mail"
-        assert harbor.jobs().count().n == 1
-        assert harbor.client.portal.loop is None  # these are there
-        harbor.pause("mail")
-        assert harbor.client.portal.loop is not None
-        assert harbor.queues()[0].paused
-        handle.amend(priority=1)
-        assert harbor.counts() == {"mail": {"ready": 1}}
-        handle.delete()
-        assert list(harbor.flows()) == []
-        harbor.resume("mail")
-        assert harbor.queues() == []
+        call(colour, harbor.client, harbor.within(0.05), "counts")
 
 
 def test_the_built_in_blocking_calls_have_every_verb(harbor: Harbor) -> None:

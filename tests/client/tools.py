@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.client import Client
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued

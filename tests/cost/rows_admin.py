@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Seen, StoredAudit, replace
-from taskharbor.drivers.listing import flow_query
+from taskharbor.drivers.queries import flow_query
 from taskharbor.drivers.redis.flow_pages import FlowPages
 from taskharbor.model.amendment import Amend
 from taskharbor.model.job import Figures

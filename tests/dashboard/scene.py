@@ -12,7 +12,6 @@ from typing import Any
 
 from taskharbor import Harbor, JobRequest
 from taskharbor.drivers import Driver, JobRecord
-from taskharbor.drivers.features import SCHEDULES, offers
 from taskharbor.model.audit import AuditEntry
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import Figures, WorkerInfo
@@ -79,9 +78,7 @@ async def play(driver: Driver, now: datetime) -> Scene:
 
 
 async def plan(harbor: Harbor) -> None:
-    """Two schedules, one of them paused; none in a store whose driver does not offer them."""
-    if not offers(harbor.driver, SCHEDULES):
-        return
+    """Two schedules, one of them paused."""
     nightly = JobRequest(type="reports.nightly", payload={"region": "eu"}, queue="reports")
     await harbor.schedules.aadd("nightly", nightly, cron="30 2 * * *", tz="Europe/Zurich", by="ada")
     ping = JobRequest(type="search.reindex", queue="search")

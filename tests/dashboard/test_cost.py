@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from taskharbor.dashboard.sampler import Sampler
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import Driver, JobRecord, WrappedDriver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.ops import room
 from tests import lanes
@@ -88,26 +88,21 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskharbor.ops.listing.FILL_S", 600.0)
 
 
-class Counted:
+class Counted(WrappedDriver):
     """Any driver, with its reading calls counted."""
 
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
+    def __init__(self, inner: Driver) -> None:
+        super().__init__(inner)
         self.calls: Counter[str] = Counter()
         self.rows = 0
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
-        if name not in VERBS:
-            return found
-
-        async def counted(*args: Any, **options: Any) -> Any:
-            self.calls[name] += 1
-            result = await found(*args, **options)
-            self.rows += rows_of(result)
-            return result
-
-        return counted
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        if verb not in VERBS:
+            return await call()
+        self.calls[verb] += 1
+        result = await call()
+        self.rows += rows_of(result)
+        return result
 
     def take(self) -> tuple[int, int]:
         """What was counted since the last time."""

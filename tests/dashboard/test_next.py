@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.drivers import JobRecord, Page, QueueHead
+from taskharbor.drivers import Driver, JobRecord, Page, QueueHead
 from taskharbor.drivers.memory import MemoryDriver
 from tests.dashboard.site import NOW, Site, visit
 
@@ -70,14 +70,14 @@ def test_a_page_that_is_empty_and_not_the_last_does_not_say_that_nothing_runs(mo
 
 @pytest.mark.parametrize("lacks_the_verb", [False, True])
 def test_what_is_not_known_is_a_question_mark(monkeypatch: pytest.MonkeyPatch, lacks_the_verb: bool):
-    """On every page; also beside a driver that was written before there were heads."""
+    """On every page; also beside a driver that has no heads."""
 
     async def unknown(self: Any, queues: list[str], now: datetime, n: int = 0) -> list[QueueHead]:
         return [QueueHead(queue, oldest_known=False, next_known=n == 0) for queue in queues]
 
     async def look(site: Site) -> None:
         await site.driver.enqueue([JobRecord(id="line-0", type="t", queue="line")], NOW)
-        monkeypatch.setattr(MemoryDriver, "heads", None if lacks_the_verb else unknown)
+        monkeypatch.setattr(MemoryDriver, "heads", Driver.heads if lacks_the_verb else unknown)
         page = (await site.get("/queues/line")).text
         assert "Not known: too many jobs became due" in page
         assert "No job is ready." not in page

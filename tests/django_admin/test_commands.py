@@ -57,7 +57,7 @@ ODD_PEOPLE = """
 import django; django.setup()
 import json
 from types import SimpleNamespace as User
-from taskharbor.django.access import access_of
+from taskharbor.django.admin_views import access_of
 def user(name, *held, **fields):
     return User(pk=7, get_username=lambda: name, has_perm=lambda each: each in held, **{"is_active": True, **fields})
 people = [user(""), user("x" * 300, is_superuser=True), user("{braces}", "taskharbor.reveal_job"),

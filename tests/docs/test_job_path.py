@@ -22,7 +22,7 @@ def shared(heading: str) -> list[str]:
     """The files of a table of steps, in order, without the contract, which is code of the driver's."""
     table = PAGE.partition(f"**{heading}**")[2].partition("\n\n**")[0].partition("\n\nThen the driver")[0]
     rows = [row for row in table.splitlines() if re.match(r"\| \d", row)]
-    return [path for row in rows for path in re.findall(r"`(src/[\w/]+\.py)`", row) if "contract.py" not in path]
+    return [path for row in rows for path in re.findall(r"`(src/[\w/]+\.py)`", row) if "drivers/base.py" not in path]
 
 
 def stored(driver: str, call: str) -> list[str]:

@@ -148,7 +148,7 @@ def test_the_reader_finds_options_examples_and_fields(monkeypatch: pytest.Monkey
 
 
 def test_the_reader_finds_what_nothing_explains(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait(timeout: int = 3, *, call_timeout: int = 1, patience: int = 2) -> None:
+    def wait(timeout: int = 3, *, by: str = "", patience: int = 2) -> None:
         """Wait for `timeout`."""
 
     wait.__module__ = "taskharbor.sample"

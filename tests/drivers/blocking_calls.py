@@ -19,7 +19,7 @@ from taskharbor.drivers import (
     StoredSchedule,
     WrongState,
 )
-from taskharbor.drivers.contract import BlockingCalls
+from taskharbor.drivers.base import BlockingCalls
 
 T = TypeVar("T")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -25,8 +25,6 @@ def client() -> Any:
 class ClusterCases(DriverCases):
     """For each way to run them a class of its own."""
 
-    features = RedisDriver.features
-
     def make_driver(self):
         servers.shared_cluster().empty()
         return RedisDriver(f"{servers.shared_cluster().url}?checks=0")

@@ -84,8 +84,6 @@ def quick() -> str:
 @pytest.mark.lane("hostile-postgres")
 @pytest.mark.left_to("full", except_for=versions.every_call)
 class TestHostile(DriverCases):
-    features = PostgresDriver.features
-
     def make_driver(self):
         postgres.empty(quick())
         return PostgresDriver(address())
@@ -115,8 +113,6 @@ def about_others(case: str) -> bool:
 @pytest.mark.left_to("full", except_for=about_others)
 class TestStrictSessions(DriverCases):
     """The sessions are not ours to change, as behind pgbouncer: calls say their isolation themselves."""
-
-    features = PostgresDriver.features
 
     def make_driver(self):
         postgres.empty(strict())

@@ -3,7 +3,6 @@
 import pytest
 
 from taskharbor.conformance import DriverCases
-from taskharbor.drivers import ALL_FEATURES
 from taskharbor.drivers.memory import MemoryDriver
 from tests import lanes
 from tests.drivers.memory_damage import damage, damage_field
@@ -11,8 +10,6 @@ from tests.drivers.memory_damage import damage, damage_field
 
 class MemoryCases(DriverCases):
     """For each way to run them a class of its own."""
-
-    features = ALL_FEATURES
 
     def make_driver(self):
         return MemoryDriver("memory://")

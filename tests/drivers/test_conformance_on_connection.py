@@ -45,8 +45,6 @@ ASKED_BESIDE_OTHERS = "queues_that_cannot_exist_beside_others"  # ends with a wa
 @pytest.mark.lane("conformance-sqlite")
 @pytest.mark.left_to("full", except_for=in_a_life)
 class TestSqliteOnConnection(DriverCases):
-    features = SqliteDriver.features
-
     @pytest.fixture(autouse=True)
     def _folder(self, fast_sqlite_folder):
         self.folder = fast_sqlite_folder
@@ -71,8 +69,6 @@ def store() -> str:
 @pytest.mark.lane("conformance-postgres")
 @pytest.mark.left_to("full", except_for=in_a_life)
 class TestPostgresOnConnection(DriverCases):
-    features = PostgresDriver.features
-
     @pytest.fixture(autouse=True)
     def _connection(self):
         with psycopg.connect(store()) as self.connection:

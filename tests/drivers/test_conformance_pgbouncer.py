@@ -23,8 +23,6 @@ def store() -> str:
 @pytest.mark.lane("pgbouncer")
 @pytest.mark.left_to("matrix", except_for=versions.brief)
 class TestPgbouncer(DriverCases):
-    features = PostgresDriver.features
-
     def make_driver(self):
         server = postgres.shared()
         postgres.empty(server.address(store()))

@@ -59,8 +59,6 @@ def damage_field(address: str, id: str, field: str, kind: str) -> bool:
 class PostgresCases(DriverCases):
     """For each way to run them a class of its own."""
 
-    features = PostgresDriver.features
-
     def make_driver(self):
         postgres.empty(postgres.shared().address(store()))
         return PostgresDriver(postgres.shared().address(store()))

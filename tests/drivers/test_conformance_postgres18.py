@@ -35,8 +35,6 @@ def store() -> str:
 @pytest.mark.lane("conformance-postgres18")
 @pytest.mark.left_to("matrix", except_for=versions.brief)
 class TestPostgres18(DriverCases):
-    features = PostgresDriver.features
-
     def make_driver(self):
         postgres.empty(store())
         return PostgresDriver(store())

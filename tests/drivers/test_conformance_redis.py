@@ -16,7 +16,6 @@ class RedisCases(DriverCases):
 
     kind: servers.Kind
     options = ""
-    features = RedisDriver.features
 
     def make_driver(self):
         return RedisDriver(f"{emptied(self.kind)}?checks=0{self.options}")

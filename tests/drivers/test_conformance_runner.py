@@ -13,6 +13,7 @@ from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import JobRecord, Reserved, ScheduleChange, SchedulePage, StoredSchedule, replace
 from taskharbor.drivers.memory import MemoryDriver
 from tests.drivers.memory_damage import damage, damage_field
+from tests.drivers.small_driver import SmallDriver
 
 pytestmark = pytest.mark.lane("conformance-memory")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -85,14 +86,8 @@ def test_cases_that_need_a_hook_are_skipped_without_it():
     assert "no damage hook" in str(report)
 
 
-class Plain(MemoryDriver):
-    """Has every verb, but says that it offers none of the features."""
-
-    features = frozenset()
-
-
 def test_what_is_not_offered_is_neither_run_nor_passed():
-    report = run(lambda: Plain("memory://"), themes=["amend", "pause"])
+    report = run(SmallDriver, themes=["amend", "pause"])
     assert report.ok
     assert {result.case.theme for result in report.not_offered} == {"amend"}
     assert {result.verdict for result in report.results if result.case.theme == "pause"} == {Verdict.OK}
@@ -104,8 +99,8 @@ def test_what_is_not_offered_is_neither_run_nor_passed():
 
 
 def test_the_machine_leaves_out_what_is_not_offered():
-    class Refusing(Plain):
-        """Keeps none of the fields of `attempts`, and fails where a feature is used."""
+    class Refusing(SmallDriver):
+        """Keeps none of the fields of executions, and fails where an optional verb is used."""
 
         async def reserve(self, *given, **named):
             found = []
@@ -117,29 +112,37 @@ def test_the_machine_leaves_out_what_is_not_offered():
 
         amend = upcoming = flows = property(lambda self: 1 / 0)
 
-    check_machine(lambda: Refusing("memory://"), runs=5, steps=30, share_store=False)
+        @classmethod
+        def lacks(cls):
+            return SmallDriver.lacks()
+
+    check_machine(Refusing, runs=5, steps=30, share_store=False)
 
 
 def test_the_test_class_has_the_cases_of_what_the_driver_offers():
-    amends = {f"test_amend_{case.name}" for case in all_cases(["amend"]) if case.needs == ("amend",)}
-    upcoming = {f"test_upcoming_{case.name}" for case in all_cases(["upcoming"])}
+    amends = {
+        f"test_{case.theme}_{case.name}"
+        for case in all_cases()
+        if "amend" in case.needs and "upcoming" not in case.needs
+    }
+    upcoming = {f"test_{case.theme}_{case.name}" for case in all_cases() if "upcoming" in case.needs}
 
     class Some(DriverCases):
-        features = frozenset({"amend"})
+        lacks = frozenset({"upcoming", "amend"})
 
         def make_driver(self):
             return MemoryDriver("memory://")
 
     class More(Some):
-        features = frozenset({"amend", "upcoming"})
+        lacks = frozenset({"upcoming"})
 
     def tests(suite):
         return {name for name in dir(suite) if name.startswith("test_") and getattr(suite, name) is not None}
 
-    assert tests(Some) - tests(DriverCases) == amends
-    assert tests(More) - tests(Some) == upcoming
-    with pytest.raises(AssertionError, match="give your test class the `features` of your driver"):
-        Some().test_features()
+    assert tests(More) - tests(Some) == amends
+    assert tests(DriverCases) - tests(More) == upcoming
+    with pytest.raises(AssertionError, match="give your test class `lacks = MyDriver"):
+        Some().test_lacks()
 
 
 def test_an_unknown_theme_is_reported():

@@ -15,8 +15,6 @@ _number = itertools.count()
 class SqliteCases(DriverCases):
     """For each way to run them a class of its own."""
 
-    features = SqliteDriver.features
-
     @pytest.fixture(autouse=True)
     def _folder(self, fast_sqlite_folder):
         self.folder = fast_sqlite_folder

@@ -10,7 +10,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from taskharbor.drivers import BackendUnavailable, Driver, open_driver
+from taskharbor.drivers import BackendUnavailable, Driver, WrappedDriver, open_driver
 from taskharbor.events import Event, JobSucceeded
 from taskharbor.worker import Worker
 from tests.drivers.test_store_worker import run_on
@@ -35,22 +35,19 @@ class Listener:
         return found[0]
 
 
-class Watched:
+class Watched(WrappedDriver):
     """A driver, with its siblings: it counts how many are open, and reserves before the heart's was."""
 
     def __init__(self, inner: Driver, counts: Counter[str]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._counts = counts
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
     def sibling(self) -> Driver:
-        return cast(Driver, Watched(self._inner.sibling(), self._counts))
+        return Watched(self.inner.sibling(), self._counts)
 
     async def open(self) -> None:
         try:
-            await self._inner.open()
+            await self.inner.open()
         except BackendUnavailable:
             self._counts["refused"] += 1
             raise
@@ -58,7 +55,7 @@ class Watched:
 
     async def reserve(self, *arguments: Any) -> Any:
         self._counts["early reserve"] += self._counts["open"] < 2  # the worker's, and its heart's
-        return await self._inner.reserve(*arguments)
+        return await self.inner.reserve(*arguments)
 
 
 async def waits_for_its_heart(dsn: str, let_one_more: Any) -> None:

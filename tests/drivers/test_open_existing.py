@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from taskharbor.drivers import DriverError, JobRecord, StoreMissing, open_driver, open_existing
+from taskharbor.drivers import DriverError, JobRecord, StoreMissing, open_driver
 from taskharbor.drivers.postgres import statement
 from taskharbor.drivers.sqlite import schema
 from tests.servers import postgres
@@ -18,8 +18,8 @@ from tests.servers import postgres
 async def looked_at(dsn: str) -> dict[str, dict[str, int]]:
     driver = open_driver(dsn)
     try:
-        await open_existing(driver)
-        await open_existing(driver)
+        await driver.open_existing()
+        await driver.open_existing()
         return await driver.counts(await driver.server_time())
     finally:
         await driver.close()

@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import BackendUnavailable, JobRecord
-from taskharbor.drivers.features import MAX_SCANNED_AUDIT
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.drivers.redis import audit
 from taskharbor.model.audit import AUDIT_KEPT_FOR, MAX_AUDIT_BYTES, StoredAudit
 from taskharbor.model.times import to_us

@@ -19,9 +19,9 @@ import pytest
 from taskharbor.conformance.environment import opened
 from taskharbor.drivers import (
     BackendUnavailable,
+    Driver,
     JobRecord,
     ScheduleChange,
-    SchedulesDriver,
     StoredSchedule,
     open_driver,
 )
@@ -52,7 +52,7 @@ def dsn(place: str, tmp_path: Path) -> str:
 class Client:
     """One of them."""
 
-    def __init__(self, driver: SchedulesDriver, name: str) -> None:
+    def __init__(self, driver: Driver, name: str) -> None:
         self.driver, self.name = driver, name
         self.chances = random.Random(f"{lanes.seed()}/{name}")
         self.fired = Counter[bool]()
@@ -100,7 +100,7 @@ def race(dsn: str, live: Callable[[Client], Awaitable[None]]) -> Counter[bool]:
         async with AsyncExitStack() as stack:
             names = [f"{number:02d}" for number in range(thread, CLIENTS, THREADS)]
             drivers = [await stack.enter_async_context(opened(open_driver(dsn))) for _ in names]
-            clients = [Client(cast(SchedulesDriver, driver), name) for driver, name in zip(drivers, names, strict=True)]
+            clients = [Client(driver, name) for driver, name in zip(drivers, names, strict=True)]
             begun.wait()
             await asyncio.gather(*map(live, clients))
             with guard:

@@ -15,7 +15,7 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers import Ack, Amend, Fail, JobRecord, Reserved, Retry
-from taskharbor.drivers.features import MAX_SCANNED_JOBS
+from taskharbor.drivers.base import MAX_SCANNED_JOBS
 from taskharbor.drivers.heads import LOOKS
 from taskharbor.drivers.sqlite import SqliteDriver, admin, statements
 from tests import lanes

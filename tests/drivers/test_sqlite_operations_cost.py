@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers import Figures, JobRecord
-from taskharbor.drivers.features import MAX_SCANNED_AUDIT
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.drivers.sqlite import SqliteDriver, admin
 from taskharbor.model.audit import AUDIT_KEPT_FOR, StoredAudit
 from taskharbor.model.job import Seen

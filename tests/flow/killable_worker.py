@@ -8,11 +8,10 @@ that one return when it is sent a line. `forks`: for each number it is sent, a f
 import os
 import signal
 import sys
-from inspect import iscoroutinefunction
 from typing import Any
 
 from taskharbor import Harbor
-from taskharbor.drivers import open_driver
+from taskharbor.drivers import Driver, WrappedDriver, open_driver
 from taskharbor.flow import chain, chord
 from taskharbor.worker import Worker as _Worker  # noqa: F401 - once, not in every fork
 from tests.flow.fork_server import serve
@@ -20,27 +19,23 @@ from tests.flow.fork_server import serve
 VERBS = ("reserve", "settle", "results")
 
 
-class Mortal:
+class Mortal(WrappedDriver):
     """A driver that kills its process at a point."""
 
-    def __init__(self, inner: Any, points: list[int]) -> None:
-        self._inner, self._points = inner, points
+    def __init__(self, inner: Driver, points: list[int]) -> None:
+        super().__init__(inner)
+        self._points = points
 
     def sibling(self) -> "Mortal":
-        return Mortal(self._inner.sibling(), self._points)
+        return Mortal(self.inner.sibling(), self._points)
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in VERBS or not iscoroutinefunction(found):
-            return found
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            self._point()
-            answer = await found(*args, **kwargs)
-            self._point()
-            return answer
-
-        return call
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        if verb not in VERBS:
+            return await call()
+        self._point()
+        answer = await call()
+        self._point()
+        return answer
 
     def _point(self) -> None:
         self._points[0] -= 1

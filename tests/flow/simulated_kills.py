@@ -9,10 +9,10 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from inspect import iscoroutinefunction
 from typing import Any
 
 from taskharbor import Harbor
+from taskharbor.drivers import Driver, WrappedDriver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.outcome import Retry
@@ -27,34 +27,28 @@ it is stopped for longer than its leases, and comes back as a zombie."""
 DRAIN = 3600.0  # virtual seconds after which a run is stuck
 
 
-class Dying:
+class Dying(WrappedDriver):
     """A driver on a shared store, for one process, which may die at any call."""
 
-    def __init__(self, inner: MemoryDriver, process: Process, fate: Fate, book: "Book") -> None:
-        self._inner, self._process, self._fate, self._book = inner, process, fate, book
+    def __init__(self, inner: Driver, process: Process, fate: Fate, book: "Book") -> None:
+        super().__init__(inner)
+        self._process, self._fate, self._book = process, fate, book
 
     def sibling(self) -> "Dying":
-        return Dying(self._inner.sibling(), self._process, self._fate, self._book)
+        return Dying(self.inner.sibling(), self._process, self._fate, self._book)
 
     async def server_time(self) -> Any:
         return truncate(START + timedelta(seconds=self._process.loop.time()))
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not iscoroutinefunction(found):
-            return found
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            await self._die(name, "before")
-            answer = await found(*args, **kwargs)
-            if name == "reserve":
-                self._book.reserved(self._process, answer)
-            elif name == "settle":
-                self._book.settled(self._process, args[0], answer)
-            await self._die(name, "after")
-            return answer
-
-        return call
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        await self._die(verb, "before")
+        answer = await call()
+        if verb == "reserve":
+            self._book.reserved(self._process, answer)
+        elif verb == "settle":
+            self._book.settled(self._process, args[0], answer)
+        await self._die(verb, "after")
+        return answer
 
     async def _die(self, verb: str, when: str) -> None:
         await asyncio.sleep(0)

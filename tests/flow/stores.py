@@ -55,6 +55,4 @@ NAMES = list(STORES)
 
 def call_store(client: Client, call: Callable[[Any], Awaitable[Any]]) -> Any:
     """Make a call of the driver, on the portal's loop and retried as the client's own calls are."""
-    return client.portal.call(
-        lambda: with_retries(call, client.budget(client.awaited, None, "test")), "test.call_store"
-    )
+    return client.portal.call(lambda: with_retries(call, client.budget(client.awaited, "test")), "test.call_store")

@@ -7,8 +7,8 @@ import pytest
 
 from taskharbor import Harbor, JobCancelled, JobDead, JobNotFound
 from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, JobRecord, Page, State
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.listing import ListVerb
 from taskharbor.flow import chain, chord, group, mermaid
 from taskharbor.testing import ManualClock, drain
 from tests.flow.stores import call_store
@@ -50,12 +50,12 @@ def test_the_step_that_died_is_found_in_a_large_flow(
     harbor: Harbor, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page looks at some thousand records: it may be empty, and not the last."""
-    whole = ListVerb.list
+    whole = Driver.list
 
     async def first_empty(self: Any, *, cursor: str | None = None, **wanted: Any) -> Page:
         return Page((), encode_cursor("0")) if cursor is None else await whole(self, cursor=cursor, **wanted)
 
-    monkeypatch.setattr(ListVerb, "list", first_empty)
+    monkeypatch.setattr(Driver, "list", first_empty)
     tasks.broken.add(1)
     handle = chain(tasks.number.s(1), tasks.add.s(), tasks.add.s()).enqueue()
     drain(harbor)

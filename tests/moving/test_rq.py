@@ -73,3 +73,9 @@ def test_environments_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "back").symlink_to(tmp_path)
     json_answer = taskharbor("from", "rq", str(tmp_path), "--output", "json")
     assert [finding["file"] for finding in json.loads(json_answer.out)["findings"]] == [str(tmp_path / "jobs" / "a.py")]
+
+
+def test_a_call_without_a_function_is_reported_as_well(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from rq import Queue\nqueue = Queue()\nqueue.enqueue_call()\n")
+    found = taskharbor("from", "rq", str(tmp_path), "--output", "json").json["findings"]
+    assert found[-1]["ours"] == "….enqueue()"

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from taskharbor.drivers import Driver, Fail, JobRecord, Page, QueueHead, Retry
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.observe.prometheus import QueueCollector, serve
+from taskharbor.observe.prometheus.queues import MAX_COUNTED_JOBS
 from taskharbor.testing import ManualClock
 from tests.observe.scrape import Samples, fetch, only, parse, read, value
 
@@ -45,6 +46,7 @@ class Watched(MemoryDriver):
         await super().close()
 
     async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+        assert cap == MAX_COUNTED_JOBS, "a scrape must not count millions"
         self.parent.asked.append(("counts",))
         if self.parent.error is not None:
             raise self.parent.error

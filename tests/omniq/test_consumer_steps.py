@@ -8,7 +8,7 @@ from taskharbor import BackendUnavailable
 from taskharbor.omniq import PAUSED, Job, JobContext, LeaseLost, NotActive, Stopped, TokenMismatch
 from taskharbor.omniq.consumer import (
     STOP,
-    ConsumerSettings,
+    ConsumeCall,
     Ended,
     Interrupt,
     RunOperation,
@@ -27,7 +27,7 @@ class Run:
 
     def __init__(self, **options):
         self.now = 1000.0
-        self.steps = consumer_steps(ConsumerSettings(queue="jobs", **options), lambda: self.now)
+        self.steps = consumer_steps(ConsumeCall("jobs", print, **options), lambda: self.now)
         self.at: Any = next(self.steps)
 
     def answer(self, value=None):
@@ -238,4 +238,4 @@ def test_a_refused_ack_ends_nothing():
 )
 def test_settings_are_checked_at_once(name, value):
     with pytest.raises((TypeError, ValueError), match=f"{name}: expected"):
-        ConsumerSettings(queue="jobs", **{name: value})
+        ConsumeCall("jobs", print, **{name: value})

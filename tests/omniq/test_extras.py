@@ -1,10 +1,11 @@
 """What published clients have beyond the contract: retry, removal, children; and what both clients have in common."""
 
+import inspect
+
 import pytest
 
 import taskharbor.omniq
 from taskharbor.omniq import AsyncOmniQ, BatchItem, Job, OmniQ, OmniQError
-from tests.omniq.aio_from_client import FOLDER, generated, without_layout
 from tests.omniq.conftest import KINDS
 
 NOW = 1_800_000_000_000
@@ -132,9 +133,20 @@ def test_a_script_that_the_server_forgot_is_loaded_again(both):
 # Both clients
 
 
-def test_the_asynchronous_client_is_generated_from_the_synchronous_one():
-    written = (FOLDER / "aio.py").read_text()
-    assert without_layout(written) == without_layout(generated()), "run python -m tests.omniq.aio_from_client"
+def test_both_clients_have_the_same_methods_with_the_same_signatures_and_help():
+    def public(kind):
+        found = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+        return {name: (str(inspect.signature(value)), inspect.getdoc(value)) for name, value in found.items()}
+
+    assert public(OmniQ) == public(AsyncOmniQ)
+    assert all(said for _, said in public(OmniQ).values())
+
+
+def test_the_signature_of_a_method_is_that_of_its_operation_without_the_call():
+    bound = inspect.signature(OmniQ("redis://localhost").retry_failed_batch)
+    assert str(bound) == "(queue: 'str', job_ids: 'Sequence[str]', now_ms_override: 'int' = 0) -> 'list[BatchItem]'"
+    assert inspect.iscoroutinefunction(AsyncOmniQ.publish)
+    assert inspect.iscoroutinefunction(AsyncOmniQ.consume)
 
 
 def test_public_names_are_documented():

@@ -321,7 +321,9 @@ def test_hazard_18_what_is_not_json_is_refused(q, store, value):
 
 def test_hazard_20_the_same_call_sent_again_returns_and_does_nothing_twice(q, store):
     run = q._runner.run
-    again = operations.publish("jobs", {}, "a", 1000, 2, 0, None, None, None, NOW)
+    again = operations.publish(
+        "jobs", {}, job_id="a", timeout_ms=1000, max_attempts=2, backoff_ms=0, now_ms_override=NOW
+    )
     assert run(again) == run(again) == "a"
     job = taken(q)
     assert run(again) == "a"
@@ -342,12 +344,21 @@ def test_hazard_20_the_same_call_sent_again_returns_and_does_nothing_twice(q, st
     assert run(ack) is run(ack) is None
     assert store.lines("completed") == ["a"]
     # The call that published it comes once more, late: the job is not run again.
-    assert run(operations.publish("jobs", {}, "b", 1000, 2, 0, None, None, None, NOW)) == "b"
+    assert (
+        run(
+            operations.publish(
+                "jobs", {}, job_id="b", timeout_ms=1000, max_attempts=2, backoff_ms=0, now_ms_override=NOW
+            )
+        )
+        == "b"
+    )
     assert store.wrong() == []
 
 
 def test_hazard_20_a_publish_that_comes_again_after_the_job_ended_does_not_run_it_again(q, store):
-    again = operations.publish("jobs", {}, "a", 1000, 2, 0, None, None, None, NOW)
+    again = operations.publish(
+        "jobs", {}, job_id="a", timeout_ms=1000, max_attempts=2, backoff_ms=0, now_ms_override=NOW
+    )
     q._runner.run(again)
     job = taken(q)
     q.ack_success("jobs", "a", job.lease_token, now_ms_override=NOW)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from taskharbor.observe.prometheus import bounded_server, serve
+from taskharbor.observe.prometheus import serve
+from taskharbor.observe.prometheus.server import MAX_CONNECTIONS
 from taskharbor.worker.supervisor import probes
 from taskharbor.worker.supervisor.probes import HttpPort
 from tests import lanes
@@ -131,14 +132,11 @@ async def test_a_request_that_is_not_http_gets_no_response() -> None:
 def test_metrics_are_served_beside_silent_connections() -> None:
     with (
         closing(serve(0, registry=CollectorRegistry())) as server,
-        idle(server.port, 3 * bounded_server.MAX_CONNECTIONS),
+        idle(server.port, 3 * MAX_CONNECTIONS),
     ):
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE) as answer:
             assert answer.status == 200
-        assert (
-            len([each for each in threading.enumerate() if "process_request" in each.name])
-            <= bounded_server.MAX_CONNECTIONS + 1
-        )
+        assert len([each for each in threading.enumerate() if "process_request" in each.name]) <= MAX_CONNECTIONS + 1
 
 
 def test_the_health_file_is_never_written_through_a_link(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 def test_the_wheel_has_every_file_of_the_package_and_no_other(built: Distribution) -> None:
     found = {name for name in contents(built.wheel) if ".dist-info/" not in name}
     assert found == {name.removeprefix("src/") for name in files_of("src/taskharbor")}
-    assert {".py", ".typed", ".sql", ".lua", ".html", ".css", ".js"} <= {Path(name).suffix for name in found}
+    assert {".py", ".typed", ".sql", ".lua", ".html", ".css", ".js", ".toml"} <= {Path(name).suffix for name in found}
 
 
 def test_the_sdist_alone_makes_the_same_wheel(built: Distribution) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from taskharbor import Harbor, JobInfo
 from taskharbor.drivers import StoredSchedule, open_driver
-from taskharbor.drivers.features import FullDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.events import Event
 from taskharbor.model.events import Observers
 from taskharbor.schedules.body import Schedule, read_body
@@ -32,7 +32,7 @@ class Bench:
 
     def __init__(self, driver: Any = None) -> None:
         self.clock = ManualClock()
-        self.driver = cast(FullDriver, open_driver("memory://") if driver is None else driver)
+        self.driver = cast(Driver, open_driver("memory://") if driver is None else driver)
         self.harbor = Harbor(self.driver, clock=self.clock)
         self.events: list[Event] = []
 

@@ -21,12 +21,13 @@ from taskharbor import (
     WrongState,
 )
 from taskharbor.client.schedules import Schedules
-from taskharbor.drivers import ScheduleChange
+from taskharbor.drivers import ScheduleChange, WrappedDriver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.flow import chain
 from taskharbor.schedules.body import write_body
 from taskharbor.testing import Faults, ManualClock
 from taskharbor.testing.clock import START
+from tests.drivers.small_driver import SmallDriver
 from tests.schedules.bench import Bench, run
 
 NAMES = ("add", "delete", "get", "preview", "edit", "reset", "pause", "resume", "run")
@@ -136,7 +137,7 @@ def test_a_name_that_code_declares_is_taken():
 
 
 def test_all_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("taskharbor.client.schedule_info.PAGE_SCHEDULES", 2)
+    monkeypatch.setattr("taskharbor.client.schedule_info.ScheduleListing._page_size", 2)
 
     async def test() -> None:
         bench = Bench()
@@ -411,20 +412,14 @@ def test_of_many_editors_none_loses_a_change():
     run(test())
 
 
-class Turns:
+class Turns(WrappedDriver):
     """A driver that lets others in between a read and the change that follows."""
-
-    def __init__(self, driver: Any) -> None:
-        self._driver = driver
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
 
     def sibling(self) -> Any:
         return self
 
     async def schedules(self, **options: Any) -> Any:
-        page = await self._driver.schedules(**options)
+        page = await super().schedules(**options)
         await asyncio.sleep(0)
         return page
 
@@ -485,7 +480,7 @@ class Interrupted(Turns):
         self._others = 1
 
     async def change_schedules(self, changes: Any, now: datetime) -> list[bool]:
-        answers: list[bool] = await self._driver.change_schedules(changes, now)
+        answers = await super().change_schedules(changes, now)
         if self._others:
             self._others -= 1
             await self._bench.harbor.schedules.aedit("ping", jitter=9)
@@ -514,7 +509,7 @@ class AddedAgain(Turns):
         self._bench = bench
 
     async def change_schedules(self, changes: Any, now: datetime) -> list[bool]:
-        answers: list[bool] = await self._driver.change_schedules(changes, now)
+        answers = await super().change_schedules(changes, now)
         await self._bench.harbor.schedules.aadd("ping", self._bench.ping.s(), every=7)
         return answers
 
@@ -526,10 +521,10 @@ def test_a_store_that_stays_away_says_what_is_unknown():
         await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=60)
         faults.fail("change_schedules", times=9)
         with pytest.raises(BackendUnavailable, match="may or may not have changed"):
-            await bench.harbor.schedules.apause("ping", call_timeout=5)
+            await bench.harbor.within(5).schedules.apause("ping")
         faults.fail("change_schedules", times=9)
         with pytest.raises(BackendUnavailable, match="may or may not be deleted"):
-            await bench.harbor.schedules.adelete("ping", call_timeout=5)
+            await bench.harbor.within(5).schedules.adelete("ping")
 
     run(test())
 
@@ -565,23 +560,16 @@ def test_a_row_of_a_later_version_can_be_seen_and_deleted_but_not_changed():
     run(test())
 
 
-class OlderDriver(MemoryDriver):
-    """A driver without schedules."""
-
-    features = MemoryDriver.features - {"schedules"}
-
-
 def test_a_driver_without_schedules_is_refused_with_a_clear_line():
-    bench = Bench(OlderDriver())
-    with pytest.raises(FeatureMissing, match="needs a store whose driver offers 'schedules'"):
+    bench = Bench(SmallDriver())
+    with pytest.raises(FeatureMissing, match="a schedule needs a store that keeps it; SmallDriver does not"):
         bench.harbor.schedules.add("ping", bench.ping.s(), every=60)
-    with pytest.raises(FeatureMissing):
-        list(bench.harbor.schedules.list())
+    assert list(bench.harbor.schedules.list()) == []
     bench.harbor.schedule("ping", bench.ping.s(), every=60)
-    with pytest.raises(FeatureMissing, match=r"harbor\.schedule\('ping', …\) needs a store"):
+    with pytest.raises(FeatureMissing, match=r"harbor\.schedule\('ping', …\) needs a store that keeps it"):
         bench.harbor.worker().run(until_empty=True)
     bench.harbor.worker(schedules=False).run(until_empty=True)
-    other = Bench(OlderDriver())
+    other = Bench(SmallDriver())
     other.ping.enqueue()
     other.harbor.worker().run(until_empty=True)
     assert [info.state for info in other.harbor.jobs()] == [State.DONE]

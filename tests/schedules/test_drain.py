@@ -4,8 +4,8 @@ import pytest
 
 from taskharbor import FeatureMissing, Harbor, JobContext
 from taskharbor.testing import ManualClock, adrain, drain
+from tests.drivers.small_driver import SmallDriver
 from tests.schedules.bench import Bench, run
-from tests.schedules.test_calls import OlderDriver
 
 
 def test_an_hour_in_a_test():
@@ -73,7 +73,7 @@ def test_jobs_with_jitter_wait_for_their_moment():
 
 
 def test_a_driver_without_schedules():
-    bench = Bench(OlderDriver())
+    bench = Bench(SmallDriver())
     bench.ping.enqueue()
     assert drain(bench.harbor) == 1
     bench.harbor.schedule("ping", bench.ping.s(), every=60)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskharbor import State
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import JobRecord, WrappedDriver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import JobEnqueued, ScheduleFired, ScheduleMissed, ScheduleRefused, ScheduleSkipped
 from taskharbor.model.errors import BackendUnavailable
@@ -423,18 +423,13 @@ def test_rows_of_other_code_do_not_cost_each_look():
     run(test())
 
 
-class CountingDriver:
+class CountingDriver(WrappedDriver):
     """Counts the rows that are read."""
 
-    def __init__(self, driver: Any) -> None:
-        self._driver = driver
-        self.rows = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
+    rows = 0
 
     async def due_schedules(self, *args: Any, **options: Any) -> Any:
-        page = await self._driver.due_schedules(*args, **options)
+        page = await super().due_schedules(*args, **options)
         self.rows += len(page.items)
         return page
 
@@ -543,7 +538,7 @@ class SmallPayloads(CountingDriver):
         from taskharbor.model.bounds import check_schedule_changes
 
         check_schedule_changes(changes, 50)
-        return await self._driver.change_schedules(changes, now)
+        return await super().change_schedules(changes, now)
 
 
 def test_a_zone_that_this_machine_does_not_know_is_reported():

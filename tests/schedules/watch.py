@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule, slot_of
@@ -49,7 +49,7 @@ class Watch:
         self._replaced: dict[str, set[str]] = {}  # hashes of definitions that newer code has replaced
 
     async def changed(
-        self, store: MemoryDriver, before: StoredSchedule | None, change: ScheduleChange, now: datetime
+        self, store: Driver, before: StoredSchedule | None, change: ScheduleChange, now: datetime
     ) -> None:
         """A change was made."""
         name = change.name
@@ -78,7 +78,7 @@ class Watch:
         return same and not old.body.paused
 
     async def _fired(
-        self, store: MemoryDriver, name: str, old: Schedule, new: Schedule, jobs: list[JobRecord], now: datetime
+        self, store: Driver, name: str, old: Schedule, new: Schedule, jobs: list[JobRecord], now: datetime
     ) -> None:
         due = slots(old, old.body.reached, new.body.reached)
         made, missed, skipped = self._deltas(old, new)
@@ -130,7 +130,7 @@ class Watch:
         before, after = old.body, new.body
         return after.fired - before.fired, after.missed - before.missed, after.skipped - before.skipped
 
-    async def _check_none_runs(self, store: MemoryDriver, name: str, now: datetime) -> None:
+    async def _check_none_runs(self, store: Driver, name: str, now: datetime) -> None:
         left = []
         for id in self._unfinished.get(name, [])[-MAX_WATCHED_JOBS // 2 :]:
             try:

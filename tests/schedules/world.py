@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor import Harbor
-from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers import Driver
 from taskharbor.model.errors import BackendUnavailable, ScheduleNotFound, WrongState
 from taskharbor.model.schedule import ScheduleChange
 from taskharbor.schedules.body import read_body
@@ -158,7 +158,7 @@ class ScheduleWorld(World):
         await self._check(timedelta(seconds=10 + max(behind, 0)))
 
     async def changed_schedules(
-        self, process: Process, store: MemoryDriver, changes: Sequence[ScheduleChange], now: datetime
+        self, process: Process, store: Driver, changes: Sequence[ScheduleChange], now: datetime
     ) -> list[bool]:
         answers = []
         for change in changes:

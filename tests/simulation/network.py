@@ -11,12 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.model.amendment import Amend
-from taskharbor.model.audit import StoredAudit
+from taskharbor.drivers import WrappedDriver
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.job import Figures, JobRecord, Seen
+from taskharbor.model.job import JobRecord, Seen
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.schedule import ScheduleChange
@@ -67,27 +64,16 @@ class Network:
         return which
 
 
-class RemoteDriver(SingleVerbs):
+class RemoteDriver(WrappedDriver):
     """A driver on the shared store, for one process."""
 
     def __init__(self, world: "World", process: Process) -> None:
+        super().__init__(world.store.sibling())
         self._world = world
         self._process = process
-        self._inner: MemoryDriver = world.store.sibling()
-
-    @property
-    def features(self) -> frozenset[str]:
-        return self._inner.features
-
-    @property
-    def retention(self) -> timedelta:
-        return self._inner.retention
 
     def sibling(self) -> "RemoteDriver":
         return RemoteDriver(self._world, self._process)
-
-    async def open(self) -> None:
-        await self._call("open", self._inner.open)
 
     async def close(self) -> None:
         await self._arrive()
@@ -96,17 +82,17 @@ class RemoteDriver(SingleVerbs):
         async def read() -> datetime:
             return truncate(START + timedelta(seconds=self._world.loop.time()))
 
-        return await self._call("server_time", read)
+        return await self.around("server_time", read)
 
     # Calls -----------------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         async def do() -> list[Enqueued]:
-            answers = await self._inner.enqueue(jobs, now)
+            answers = await self.inner.enqueue(jobs, now)
             self._world.journal.enqueued(self._process, jobs, answers, now)
             return answers
 
-        return await self._call("enqueue", do)
+        return await self.around("enqueue", do)
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
@@ -114,11 +100,11 @@ class RemoteDriver(SingleVerbs):
         given = []
 
         async def do() -> list[Reserved]:
-            batch = await self._inner.reserve(queues, now, lease_for, limit, worker)
+            batch = await self.inner.reserve(queues, now, lease_for, limit, worker)
             given.extend(self._world.journal.reserved(self._process, queues, now, limit, batch))
             return batch
 
-        batch = await self._call("reserve", do)
+        batch = await self.around("reserve", do)
         for delivery in given:
             delivery.heard = True
         return batch
@@ -129,27 +115,24 @@ class RemoteDriver(SingleVerbs):
         now: datetime,
         lease_for: timedelta,
         notes: Mapping[str, bytes] | None = None,
-    ) -> list[Any]:
-        async def do() -> list[Any]:
-            answers = await self._inner.extend(leases, now, lease_for, notes)
+    ) -> Any:
+        async def do() -> Any:
+            answers = await self.inner.extend(leases, now, lease_for, notes)
             self._world.journal.extended(self._process, leases, answers, now, lease_for)
             return answers
 
-        answers = await self._call("extend", do)
+        answers = await self.around("extend", do)
         for lease, answer in zip(leases, answers, strict=True):
             self._world.journal.told(lease, answer)
         return answers
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[Any]:
         async def do() -> list[Any]:
-            answers = await self._inner.settle(outcomes, now)
+            answers = await self.inner.settle(outcomes, now)
             self._world.journal.settled(self._process, outcomes, answers, now)
             return answers
 
-        return await self._call("settle", do)
-
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        return await self._call("wait", lambda: self._inner.wait(queues, timeout))
+        return await self.around("settle", do)
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         raise NotImplementedError("the journal does not follow release yet")
@@ -167,19 +150,16 @@ class RemoteDriver(SingleVerbs):
         return await self._admin(
             "requeue",
             ids,
-            lambda: self._inner.requeue(ids, now, run_at, reset_attempts, seen),
+            lambda: self.inner.requeue(ids, now, run_at, reset_attempts, seen),
             run_at=run_at,
             reset_attempts=reset_attempts,
         )
 
     async def cancel(self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None) -> list[Any]:
-        return await self._admin("cancel", ids, lambda: self._inner.cancel(ids, now, seen))
-
-    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[Any]:
-        return await self._call("amend", lambda: self._inner.amend(changes, now))
+        return await self._admin("cancel", ids, lambda: self.inner.cancel(ids, now, seen))
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[Any]:
-        return await self._admin("delete", ids, lambda: self._inner.delete(ids, seen))
+        return await self._admin("delete", ids, lambda: self.inner.delete(ids, seen))
 
     async def _admin(self, verb: str, ids: Sequence[str], call: Callable[[], Awaitable[list[Any]]], **how: Any) -> Any:
         async def do() -> list[Any]:
@@ -187,7 +167,7 @@ class RemoteDriver(SingleVerbs):
             self._world.journal.admin(verb, ids, answers, **how)
             return answers
 
-        return await self._call(verb, do)
+        return await self.around(verb, do)
 
     async def pause(self, queue: str) -> None:
         await self._pause(queue, True)
@@ -197,97 +177,46 @@ class RemoteDriver(SingleVerbs):
 
     async def _pause(self, queue: str, paused: bool) -> None:
         async def do() -> None:
-            await (self._inner.pause if paused else self._inner.resume)(queue)
+            await (self.inner.pause if paused else self.inner.resume)(queue)
             self._world.journal.paused[queue] = paused
             self._world.journal.say("admin", f"{'pause' if paused else 'resume'} {queue}")
             self._world.journal.count("admin pause")
 
-        await self._call("pause", do)
+        await self.around("pause", do)
 
-    # What is only read, or noted beside the jobs ---------------------------------------------------------------
-
-    async def results(self, ids: Sequence[str]) -> Any:
-        return await self._call("results", lambda: self._inner.results(ids))
-
-    async def inspect(self, id: str, now: datetime) -> Any:
-        return await self._call("inspect", lambda: self._inner.inspect(id, now))
-
-    async def is_paused(self, queue: str) -> bool:
-        return await self._call("is_paused", lambda: self._inner.is_paused(queue))
-
-    async def counts(self, now: datetime, cap: int | None = None) -> Any:
-        return await self._call("counts", lambda: self._inner.counts(now, cap))
-
-    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> Any:
-        return await self._call("heads", lambda: self._inner.heads(queues, now, n))
-
-    async def upcoming(self, queues: Sequence[str], now: datetime) -> Any:
-        return await self._call("upcoming", lambda: self._inner.upcoming(queues, now))
-
-    async def flows(self, **query: Any) -> Any:
-        return await self._call("flows", lambda: self._inner.flows(**query))
-
-    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
-        await self._call("add_figures", lambda: self._inner.add_figures(rows, now))
-
-    async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> Any:
-        return await self._call("figures", lambda: self._inner.figures(since, until, queue))
-
-    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
-        await self._call("put_audit", lambda: self._inner.put_audit(entries, now))
-
-    async def audit(self, **query: Any) -> Any:
-        return await self._call("audit", lambda: self._inner.audit(**query))
-
-    async def schedules(self, **query: Any) -> Any:
-        return await self._call("schedules", lambda: self._inner.schedules(**query))
-
-    async def due_schedules(self, queues: Sequence[str], now: datetime, **query: Any) -> Any:
-        return await self._call("due_schedules", lambda: self._inner.due_schedules(queues, now, **query))
+    # What is noted beside the jobs; calls that only read are passed on ---------------------------------------
 
     async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
         async def do() -> list[bool]:
-            return await self._world.changed_schedules(self._process, self._inner, changes, now)
+            return await self._world.changed_schedules(self._process, self.inner, changes, now)
 
-        return await self._call("change_schedules", do)
-
-    async def queues(self) -> Any:
-        return await self._call("queues", self._inner.queues)
-
-    async def prune(self, before: datetime, limit: int) -> int:
-        return await self._call("prune", lambda: self._inner.prune(before, limit))
-
-    async def flow(self, flow_id: str, now: datetime) -> Any:
-        return await self._call("flow", lambda: self._inner.flow(flow_id, now))
+        return await self.around("change_schedules", do)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         raise NotImplementedError("the journal does not follow cancel_flow yet")
 
     async def beat(self, info: Any, now: datetime) -> None:
         async def do() -> None:
-            await self._inner.beat(info, now)
+            await self.inner.beat(info, now)
             self._world.journal.claimed(self._process, info.cut_off)
 
-        await self._call("beat", do)
+        await self.around("beat", do)
 
     async def workers(self, now: datetime) -> Any:
         async def do() -> Any:
-            found = await self._inner.workers(now)
+            found = await self.inner.workers(now)
             self._world.journal.weighed(self._process, {each for info in found for each in info.cut_off})
             return found
 
         try:
-            return await self._call("workers", do)
+            return await self.around("workers", do)
         except BackendUnavailable:
             self._world.journal.not_weighed(self._process)
             raise
 
-    async def list(self, **query: Any) -> Any:
-        return await self._call("list", lambda: self._inner.list(**query))
-
     # The way there and back ------------------------------------------------------------------------------------
 
-    async def _call(self, verb: str, do: Callable[[], Awaitable[Any]]) -> Any:
+    async def around(self, verb: str, do: Callable[[], Awaitable[Any]], args: tuple[Any, ...] = ()) -> Any:
         await self._arrive()
         network, process = self._world.network, self._process
         fate = network.fate(verb)

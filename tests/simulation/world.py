@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.client import Client
+from taskharbor.drivers import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.events import Event, OutcomeRefused
 from taskharbor.model.schedule import ScheduleChange
@@ -210,7 +211,7 @@ class World:
             self.journal.wrong(f"{process} stopped gracefully, but still holds {', '.join(map(str, left))}")
 
     async def changed_schedules(
-        self, process: Process, store: MemoryDriver, changes: Sequence[ScheduleChange], now: datetime
+        self, process: Process, store: Driver, changes: Sequence[ScheduleChange], now: datetime
     ) -> list[bool]:
         """A change of schedules arrives. These plans have none; tests/schedules has a world that has."""
         self.journal.wrong(f"{process} changes schedules: {changes}")

@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from taskharbor import Client, Harbor, JobHandle, JobRequest, Jobs, Task
-from taskharbor.client.bulk_calls import BulkCalls
 from taskharbor.client.operation import Operation
-from taskharbor.client.record_calls import JobRecordCalls
 from taskharbor.client.schedules import Schedules
 from taskharbor.client.store_calls import StoreCalls
 from taskharbor.flow import chain
@@ -17,8 +15,9 @@ from taskharbor.flow.handle import FlowHandle
 from taskharbor.flow.run import FlowRun
 
 LONG = 60.0
+LISTINGS = ("Jobs", "Flows", "Audit", "ScheduleListing")
 PLACES = (
-    *(Client, Harbor, StoreCalls, JobHandle, JobRecordCalls, Jobs, BulkCalls, Operation, FlowHandle, FlowRun, Task),
+    *(Client, Harbor, StoreCalls, JobHandle, Jobs, Operation, FlowHandle, FlowRun, Task),
     *(Flow, Schedules),
 )
 ENDS = {"Client.close", "Client.aclose", "Harbor.close", "Harbor.aclose"}
@@ -29,24 +28,27 @@ PARTS = {
     "Operation.run",
     "Client.aenqueue_calls",
     "Client.astore",
-    "Client.blocking",
-    "Client.budget",
     "Client.enqueue_calls",
     "Client.store",
 }
 
 
 def found() -> Iterator[str]:
-    """The calls that take a `call_timeout`, or exist both awaited and blocking, or are coroutines."""
+    """The calls that exist both awaited and blocking, that are coroutines, or that make a listing."""
     for place in PLACES:
         names = {name for name in vars(place) if not name.startswith("_")}
         for name in names:
             value = getattr(place, name)
             if not inspect.isfunction(value):
                 continue
-            takes = "call_timeout" in inspect.signature(value).parameters
             twins = f"a{name}" in names or (name[:1] == "a" and name[1:] in names)
-            if takes or twins or inspect.iscoroutinefunction(value):
+            lists = name != "dead" and inspect.signature(value).return_annotation in (
+                "Jobs",
+                "Flows",
+                "Audit",
+                "ScheduleListing",
+            )
+            if twins or lists or name == "wait" or inspect.iscoroutinefunction(value):
                 yield f"{place.__name__}.{name}"
 
 
@@ -76,13 +78,14 @@ class World:
 
     async def begin(self) -> None:
         """With a store that answers, however busy this machine is."""
-        self.job = await self.task.options(call_timeout=LONG).aenqueue(1)
-        self.spare = await self.task.options(call_timeout=LONG).aenqueue(1)
-        self.flow = await self.chain().aenqueue(call_timeout=LONG)
-        self.run = await self.harbor.aflow(self.flow.id, call_timeout=LONG)
-        for name in ("old", "spare"):
-            await self.harbor.schedules.aadd(name, self.task.s(number=1), every=3600, call_timeout=LONG)
-        self.operation = await self.harbor.dead().arequeue(call_timeout=LONG)
+        with self.harbor.within(LONG):
+            self.job = await self.task.aenqueue(1)
+            self.spare = await self.task.aenqueue(1)
+            self.flow = await self.chain().aenqueue()
+            self.run = await self.harbor.aflow(self.flow.id)
+            for name in ("old", "spare"):
+                await self.harbor.schedules.aadd(name, self.task.s(number=1), every=3600)
+            self.operation = await self.harbor.dead().arequeue()
 
     def chain(self) -> Flow[Any]:
         return chain(self.task.s(number=1), self.task.s(number=2))
@@ -115,27 +118,27 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "JobHandle.awatch": lambda world: listed(world.job.awatch(0.05)),
     "JobHandle.requeue": lambda world: world.job.requeue(),
     "JobHandle.arequeue": lambda world: world.job.arequeue(),
-    "JobRecordCalls.info": lambda world: world.job.info(),
-    "JobRecordCalls.ainfo": lambda world: world.job.ainfo(),
-    "JobRecordCalls.attempts": lambda world: world.job.attempts(),
-    "JobRecordCalls.aattempts": lambda world: world.job.aattempts(),
-    "JobRecordCalls.progress": lambda world: world.job.progress(),
-    "JobRecordCalls.aprogress": lambda world: world.job.aprogress(),
-    "JobRecordCalls.amend": lambda world: world.job.amend(payload={"number": 2}),
-    "JobRecordCalls.aamend": lambda world: world.job.aamend(priority=1),
-    "JobRecordCalls.delete": lambda world: world.spare.delete(),
-    "JobRecordCalls.adelete": lambda world: world.spare.adelete(),
+    "JobHandle.info": lambda world: world.job.info(),
+    "JobHandle.ainfo": lambda world: world.job.ainfo(),
+    "JobHandle.executions": lambda world: world.job.executions(),
+    "JobHandle.aexecutions": lambda world: world.job.aexecutions(),
+    "JobHandle.progress": lambda world: world.job.progress(),
+    "JobHandle.aprogress": lambda world: world.job.aprogress(),
+    "JobHandle.amend": lambda world: world.job.amend(payload={"number": 2}),
+    "JobHandle.aamend": lambda world: world.job.aamend(priority=1),
+    "JobHandle.delete": lambda world: world.spare.delete(),
+    "JobHandle.adelete": lambda world: world.spare.adelete(),
     "StoreCalls.jobs": lambda world: list(world.harbor.jobs()),
     "StoreCalls.flows": lambda world: list(world.harbor.flows()),
     "StoreCalls.audit": lambda world: list(world.harbor.audit()),
-    "BulkCalls.summary": lambda world: world.harbor.dead().summary(),
-    "BulkCalls.asummary": lambda world: world.harbor.dead().asummary(),
-    "BulkCalls.requeue": lambda world: world.harbor.dead().requeue(),
-    "BulkCalls.arequeue": lambda world: world.harbor.dead().arequeue(),
-    "BulkCalls.cancel": lambda world: world.harbor.jobs(queue="elsewhere").cancel(),
-    "BulkCalls.acancel": lambda world: world.harbor.jobs(queue="elsewhere").acancel(),
-    "BulkCalls.delete": lambda world: world.harbor.dead().delete(),
-    "BulkCalls.adelete": lambda world: world.harbor.dead().adelete(),
+    "Jobs.summary": lambda world: world.harbor.dead().summary(),
+    "Jobs.asummary": lambda world: world.harbor.dead().asummary(),
+    "Jobs.requeue": lambda world: world.harbor.dead().requeue(),
+    "Jobs.arequeue": lambda world: world.harbor.dead().arequeue(),
+    "Jobs.cancel": lambda world: world.harbor.jobs(queue="elsewhere").cancel(),
+    "Jobs.acancel": lambda world: world.harbor.jobs(queue="elsewhere").acancel(),
+    "Jobs.delete": lambda world: world.harbor.dead().delete(),
+    "Jobs.adelete": lambda world: world.harbor.dead().adelete(),
     "Operation.status": lambda world: world.operation.status(),
     "Operation.astatus": lambda world: world.operation.astatus(),
     "Operation.progress": lambda world: world.operation.progress(),

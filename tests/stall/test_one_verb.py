@@ -12,34 +12,30 @@ import pytest
 
 from taskharbor import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.client import retries
-from taskharbor.drivers import Driver, open_driver
-from taskharbor.testing.faults import VERBS
+from taskharbor.drivers import Driver, WrappedDriver, open_driver
+from taskharbor.drivers.wrapped import VERBS
 from tests import lanes
 from tests.stall.calls import CALLS, ENDS, LONG, PARTS, World, all_made, found
 
 
-class Broken:
+class Broken(WrappedDriver):
     """A driver in which one verb hangs, or raises, from a moment on; shared with its siblings."""
 
     def __init__(self, inner: Driver, plan: dict[str, str], asked: set[str]) -> None:
-        self._inner, self._plan, self._asked = inner, plan, asked
+        super().__init__(inner)
+        self._plan, self._asked = plan, asked
 
     def sibling(self) -> Any:
-        return Broken(self._inner.sibling(), self._plan, self._asked)
+        return Broken(self.inner.sibling(), self._plan, self._asked)
 
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._inner, name)
-        how = self._plan.get(name)
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        how = self._plan.get(verb)
         if how is None:
-            return call
-
-        async def broken(*args: Any, **options: Any) -> Any:
-            self._asked.add(name)
-            if how == "hangs":
-                await asyncio.Event().wait()
-            raise BackendUnavailable("it is away") if how == "is away" else DriverError("it refused")
-
-        return broken
+            return await call()
+        self._asked.add(verb)
+        if how == "hangs":
+            await asyncio.Event().wait()
+        raise BackendUnavailable("it is away") if how == "is away" else DriverError("it refused")
 
 
 def test_every_public_call_is_made():
@@ -92,8 +88,8 @@ def test_an_error_says_what_is_in_doubt():
             await world.task.options(idempotency_key="k").aenqueue(1)
         with pytest.raises(BackendUnavailable, match=r"The jobs may or may not be stored.* and the 1 other"):
             await world.chain().aenqueue()
-        with pytest.raises(BackendUnavailable, match=r"within 0\.01 s"):
-            await world.task.options(call_timeout=0.01).aenqueue(1)
+        with world.harbor.within(0.01), pytest.raises(BackendUnavailable, match=r"within 0\.01 s"):
+            await world.task.aenqueue(1)
         plan["cancel"] = plan["requeue"] = "hangs"
         with pytest.raises(BackendUnavailable, match="may or may not be cancelled"):
             await world.job.acancel()
@@ -115,10 +111,10 @@ def test_a_store_that_answers_late_stores_the_job_once():
 
     class Late(Broken):
         def sibling(self) -> Any:
-            return Late(self._inner.sibling(), self._plan, self._asked)
+            return Late(self.inner.sibling(), self._plan, self._asked)
 
         async def enqueue(self, jobs: Any, now: Any) -> Any:
-            answers = await self._inner.enqueue(jobs, now)
+            answers = await self.inner.enqueue(jobs, now)
             if lost[0]:
                 lost[0] -= 1
                 raise BackendUnavailable("the reply is lost")
@@ -141,10 +137,10 @@ def test_an_invalid_budget_is_refused(given):
     with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
         World("memory://", call_timeout=given)
     world = World("memory://")
-    with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
-        world.task.options(call_timeout=given)
-    with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
-        world.client.handle("a").status(call_timeout=given)
+    with pytest.raises((ValueError, TypeError), match="within: expected"):
+        world.harbor.within(given)
+    with pytest.raises((ValueError, TypeError), match="within: expected"):
+        world.client.within(given)
 
 
 def test_a_blocking_caller_leaves_a_driver_that_ignores_cancellation():

@@ -49,7 +49,9 @@ def test_every_call_ends_in_its_own_time(store: Store, opened: bool):
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(CALLS)))
         await world.begin()
         if opened:
-            await asyncio.to_thread(lambda: world.job.status(call_timeout=LONG))  # on the portal's loop too
+            await asyncio.to_thread(
+                lambda: world.harbor.within(LONG).job(world.job.id).status()
+            )  # on the portal's loop too
         else:
             await world.harbor.aclose()
         with store.still():
@@ -81,9 +83,8 @@ def test_it_goes_on_when_the_store_does(store: Store):
             asked = [world.task.options(idempotency_key=str(n)).aenqueue(n) for n in range(30)]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             assert all(isinstance(answer, BackendUnavailable) for answer in answers)
-        handles = await asyncio.gather(
-            *(world.task.options(idempotency_key=str(n), call_timeout=LONG).aenqueue(n) for n in range(30))
-        )
+        with world.harbor.within(LONG):
+            handles = await asyncio.gather(*(world.task.options(idempotency_key=str(n)).aenqueue(n) for n in range(30)))
         assert len({handle.id for handle in handles}) == 30
         await world.harbor.aclose()
         driver = open_driver(store.dsn)
@@ -137,7 +138,8 @@ def test_closing_ends(store: Store):
         told.set()
 
     told = threading.Event()
-    work.options(call_timeout=LONG).enqueue()
+    with harbor.within(LONG):
+        work.enqueue()
     with store.still():
         blocked = threading.Thread(target=blocks)
         blocked.start()

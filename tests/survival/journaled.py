@@ -6,10 +6,9 @@ A failpoint is `VERB WHEN NTH`, for example `settle after 2`: behind the second 
 import itertools
 import os
 import signal
-from inspect import iscoroutinefunction
 from typing import Any
 
-from taskharbor.drivers import Ack, Cancelled, Fail
+from taskharbor.drivers import Ack, Cancelled, Driver, Fail, WrappedDriver
 from taskharbor.model.errors import TaskHarborError
 from tests.survival.journal import Pen
 
@@ -34,42 +33,38 @@ class Failpoint:
             os.kill(os.getpid(), signal.SIGSTOP if self.stops else signal.SIGKILL)
 
 
-class Journaled:
+class Journaled(WrappedDriver):
     """Around any driver."""
 
-    def __init__(self, inner: Any, pen: Pen, failpoint: Failpoint) -> None:
-        self._inner, self._pen, self._failpoint = inner, pen, failpoint
+    def __init__(self, inner: Driver, pen: Pen, failpoint: Failpoint) -> None:
+        super().__init__(inner)
+        self._pen, self._failpoint = pen, failpoint
         self._numbers = itertools.count(1)
         self._fences: dict[str, int] = {}  # token → delivery, by our own count
 
     def sibling(self) -> "Journaled":
-        made = Journaled(self._inner.sibling(), self._pen, self._failpoint)
+        made = Journaled(self.inner.sibling(), self._pen, self._failpoint)
         made._fences, made._numbers = self._fences, self._numbers
         return made
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in VERBS or not iscoroutinefunction(found):
-            return found
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            number = next(self._numbers)
-            self._failpoint.reached(name, "before", self._pen)
-            self._pen.note("call", name, number, self._ids(name, args))
-            try:
-                reply = await found(*args, **kwargs)
-            except BaseException as error:
-                self._pen.note("raised", name, number, type(error).__name__)
-                raise
-            if name == "reserve":
-                self._noted(name, number, args, reply)
-            self._failpoint.reached(name, "after", self._pen)
-            if name != "reserve":
-                self._noted(name, number, args, reply)
-            self._pen.note("reply", name, number)
-            return reply
-
-        return call
+    async def around(self, name: str, call: Any, args: Any) -> Any:
+        if name not in VERBS:
+            return await call()
+        number = next(self._numbers)
+        self._failpoint.reached(name, "before", self._pen)
+        self._pen.note("call", name, number, self._ids(name, args))
+        try:
+            reply = await call()
+        except BaseException as error:
+            self._pen.note("raised", name, number, type(error).__name__)
+            raise
+        if name == "reserve":
+            self._noted(name, number, args, reply)
+        self._failpoint.reached(name, "after", self._pen)
+        if name != "reserve":
+            self._noted(name, number, args, reply)
+        self._pen.note("reply", name, number)
+        return reply
 
     def _ids(self, name: str, args: Any) -> list[str]:
         if name == "settle":

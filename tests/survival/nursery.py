@@ -94,9 +94,8 @@ def producer(spec: dict[str, Any]) -> None:
             keys = {n: f"n{n}" for n in numbers}
             try:
                 # A key for each: what an enqueue without a reply did store is found again, not stored twice.
-                handles = harbor.enqueue_many(
-                    [tasks.work.options(idempotency_key=keys[n]).s(n=n, **options) for n in numbers],
-                    call_timeout=spec.get("timeout", 10),
+                handles = harbor.within(spec.get("timeout", 10)).enqueue_many(
+                    [tasks.work.options(idempotency_key=keys[n]).s(n=n, **options) for n in numbers]
                 )
             except (BackendUnavailable, TaskHarborError):
                 note("unknown", numbers)

@@ -46,7 +46,8 @@ def chords(store: str, folder: Path) -> Figures:
         alive = [field.worker() for _ in range(3)]
         for size in sizes:
             made, flow = a_chord(size)
-            flow.enqueue(call_timeout=300)
+            with sender.harbor.within(300):
+                flow.enqueue()
             stored(made)
         # Nested: the members of the outer one are chords.
         inner = [a_chord(size) for size in (2, 3, 2)]
@@ -89,7 +90,8 @@ def chords(store: str, folder: Path) -> Figures:
         if large:
             made, flow = a_chord(large)
             begin = time.monotonic()
-            flow.enqueue(call_timeout=300)
+            with sender.harbor.within(300):
+                flow.enqueue()
             stored(made)
             field.until(lambda: made[-1] in field._done, "the large chord ended", 600)
             took = time.monotonic() - begin

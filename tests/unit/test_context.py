@@ -105,7 +105,7 @@ def test_an_error_in_a_callback_is_logged_and_not_raised(
 
 def test_an_error_in_logging_a_callback_error_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     signal, calls = CancelSignal(), list[str]()
-    monkeypatch.setattr(logging.Logger, "error", lambda *args, **extra: 1 / 0)
+    monkeypatch.setattr(logging.Logger, "log", lambda *args, **extra: 1 / 0)
     signal.subscribe(lambda: 1 / 0)
     signal.subscribe(lambda: calls.append("called"))
     signal.set("timeout")

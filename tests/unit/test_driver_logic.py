@@ -8,7 +8,6 @@ import pytest
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import in_cycle
-from taskharbor.drivers.listing import JobQuery, job_query
 from taskharbor.drivers.options import choice_of, flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.drivers.planning import (
     Facts,
@@ -22,6 +21,7 @@ from taskharbor.drivers.planning import (
     run,
     run_async,
 )
+from taskharbor.drivers.queries import JobQuery, job_query
 from taskharbor.drivers.refusals import check_lease, lease_refusal, no_flow, still_needed, wrong_state
 from taskharbor.model.bounds import check_outcome
 from taskharbor.model.errors import (

@@ -172,10 +172,26 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             del sys.modules[name]
 
 
+OUTSIDE = """
+from taskharbor.drivers import Driver
+
+
+class make(Driver):
+    def __init__(self, dsn):
+        self.dsn = dsn
+"""
+
+
 def test_a_driver_of_another_package_is_found_by_its_entry_point(packages: Packages):
-    packages.add("one", "Stone+wall = outside_one:make", outside_one="def make(dsn):\n    return ('made', dsn)\n")
+    packages.add("one", "Stone+wall = outside_one:make", outside_one=OUTSIDE)
     made: Any = open_driver("stone+wall://here?x=1")
-    assert made == ("made", "stone+wall://here?x=1")
+    assert made.dsn == "stone+wall://here?x=1"
+
+
+def test_something_else_than_a_driver_is_refused(packages: Packages):
+    packages.add("one", "stone = outside_one:make", outside_one="def make(dsn):\n    return ('made', dsn)\n")
+    with pytest.raises(TypeError, match=r"stone:// made a tuple: expected a subclass of taskharbor\.drivers\.Driver"):
+        open_driver("stone://app:s3cret@db")
 
 
 @pytest.mark.parametrize(("scheme", "extra"), [("granite", "redis"), ("granite+cluster", "postgres")])

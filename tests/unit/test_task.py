@@ -134,7 +134,7 @@ def test_options_of_the_task_and_of_the_call() -> None:
         (
             {"quue": "a"},
             TypeError,
-            "unknown option 'quue'; did you mean 'queue'? expected one of: call_timeout, connection, delay",
+            "unknown option 'quue'; did you mean 'queue'? expected one of: connection, delay",
         ),
         ({"retry": lambda attempts, error: 1}, TypeError, "retry: expected Exponential(…), Fixed(…) or Linear(…), got"),
         ({"unrecoverable": ["KeyError"]}, TypeError, "unrecoverable: expected exception types, got 'KeyError'"),

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from taskharbor import Harbor, Worker
+from taskharbor.drivers import Driver, WrappedDriver
 from taskharbor.events import Event, WorkerStarted, WorkerStopping
 from taskharbor.worker import stop_budget
 
@@ -77,22 +78,21 @@ def child() -> None:
     threading.Event().wait()
 
 
-class Standing:
+class Standing(WrappedDriver):
     """A driver of a store that stands still in one verb."""
 
-    def __init__(self, driver: Any, verb: str) -> None:
-        self._driver = driver
+    def __init__(self, inner: Driver, verb: str) -> None:
+        super().__init__(inner)
         self._verb = verb
 
-    def sibling(self) -> Any:
-        return Standing(self._driver.sibling(), self._verb)
+    def sibling(self) -> Driver:
+        return Standing(self.inner.sibling(), self._verb)
 
-    def __getattr__(self, name: str) -> Any:
-        return self._hang if name == self._verb else getattr(self._driver, name)
-
-    async def _hang(self, *args: Any, **kwargs: Any) -> Any:
-        say("there")
-        await asyncio.Event().wait()
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        if verb == self._verb:
+            say("there")
+            await asyncio.Event().wait()
+        return await call()
 
 
 def main(phase: str) -> None:

@@ -5,16 +5,15 @@ sum is documented in docs/operations.md, and test_the_stop_takes_no_longer_than_
 """
 
 import asyncio
-import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from taskharbor import JobContext
-from taskharbor.drivers import Driver
+from taskharbor.drivers import Driver, WrappedDriver
 from taskharbor.events import JobGivenBack, JobStarted, JobSucceeded, OutcomeRefused, WorkerStopped
 from taskharbor.testing import Faults
 from taskharbor.worker import Worker, executor, stop_budget
@@ -37,7 +36,7 @@ class Still:
         self.over = asyncio.Event()  # the test has ended: let go of the loop
 
     def wrap(self, driver: Driver) -> Driver:
-        return cast(Driver, _Standing(driver, self))
+        return _Standing(driver, self)
 
     async def wait(self, verb: str) -> None:
         self.entered.put_nowait(verb)
@@ -50,25 +49,18 @@ class Still:
         raise asyncio.CancelledError
 
 
-class _Standing:
+class _Standing(WrappedDriver):
     def __init__(self, driver: Driver, still: Still) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._still = still
 
     def sibling(self) -> Driver:
-        return self._still.wrap(self._driver.sibling())
+        return self._still.wrap(self.inner.sibling())
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._driver, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            if name in self._still.verbs:
-                await self._still.wait(name)
-            return await found(*args, **kwargs)
-
-        return call
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        if verb in self._still.verbs:
+            await self._still.wait(verb)
+        return await call()
 
 
 @pytest.fixture(autouse=True)

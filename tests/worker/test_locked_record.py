@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from taskharbor import JobContext
-from taskharbor.drivers import BackendUnavailable, Driver, Lease, Outcome, TaskHarborError
+from taskharbor.drivers import BackendUnavailable, Driver, Lease, Outcome, TaskHarborError, WrappedDriver
 from taskharbor.events import JobStarted, JobSucceeded, LeaseLost, OutcomeRefused, StoreLost
 from taskharbor.worker import settler
 from tests.worker.workbench import Bench, bench_test, job
@@ -22,30 +22,28 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settler, "MAX_RETRY_DELAY_S", 0.001)
 
 
-class Locking:
+class Locking(WrappedDriver):
     """A driver, and the ids of jobs that are locked in its store; shared with its siblings."""
 
     def __init__(self, inner: Driver, locked: set[str], asked: list[str]) -> None:
-        self._inner, self._locked, self._asked = inner, locked, asked
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        super().__init__(inner)
+        self._locked, self._asked = locked, asked
 
     def sibling(self) -> Driver:
-        return cast(Driver, Locking(self._inner.sibling(), self._locked, self._asked))
+        return Locking(self.inner.sibling(), self._locked, self._asked)
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         free = [each for each in outcomes if each.lease.job_id not in self._locked]
         self._asked += [each.lease.job_id for each in outcomes if each.lease.job_id in self._locked]
-        answers = iter(await self._inner.settle(free, now))
+        answers = iter(await self.inner.settle(free, now))
         return [next(answers) if each in free else NOT_NOW for each in outcomes]
 
     async def extend(
-        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta, *notes: Any
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta, notes: Any = None
     ) -> list[Lease | TaskHarborError]:
         free = [each for each in leases if each.job_id not in self._locked]
         self._asked += [each.job_id for each in leases if each.job_id in self._locked]
-        answers = iter(await self._inner.extend(free, now, lease_for, *notes))
+        answers = iter(await self.inner.extend(free, now, lease_for, notes))
         return [next(answers) if each in free else NOT_NOW for each in leases]
 
 

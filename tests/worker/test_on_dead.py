@@ -206,6 +206,6 @@ def test_an_error_that_quotes_the_payload_of_the_dead_job_does_not_show_it(attem
     work(harbor)
     (job,) = harbor.jobs(type="tell")
     assert job.state is State.DLQ
-    for attempt in harbor.job(job.job.id).attempts():
+    for attempt in harbor.job(job.job.id).executions():
         assert "nobody to tell about" in attempt.error
         assert "the-secret-of-ada" not in attempt.error

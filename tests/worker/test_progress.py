@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taskharbor import JobContext
-from taskharbor.drivers import Lease
+from taskharbor.drivers import ATTEMPT_FIELDS, Lease
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import JobProgress, JobStarted, JobSucceeded, StoreLost
 from taskharbor.model.errors import BackendUnavailable, InvalidJob, TaskHarborError
@@ -184,16 +184,16 @@ async def test_progress_that_the_store_refuses_costs_no_lease(bench: Bench) -> N
 
 
 @bench_test
-async def test_a_store_without_the_feature_gets_nothing(bench: Bench) -> None:
+async def test_a_store_that_keeps_no_notes_gets_none(bench: Bench) -> None:
     jobs = Reporter(bench)
-    Watched.features, features = frozenset(), Watched.features
+    Watched.unkept = ATTEMPT_FIELDS
     try:
         async with bench.running(await jobs.start()):
             await jobs.report("a", 1)
             await jobs.wait(2)
             assert jobs.driver.extends == []
     finally:
-        Watched.features = features
+        Watched.unkept = frozenset()
 
 
 @pytest.mark.parametrize("where", ["thread", "process"])

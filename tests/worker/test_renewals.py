@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers import WORKER_SILENCE, BackendUnavailable, Driver, JobInfo
+from taskharbor.drivers import WORKER_SILENCE, BackendUnavailable, Driver, JobInfo, WrappedDriver
 from taskharbor.events import JobDeadLettered, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused, StoreLost
 from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of, write_trail
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
@@ -25,81 +25,70 @@ from tests.worker.workbench import Bench, bench_test, job, parts_of, waits_for
 LEASE = timedelta(seconds=30)
 
 
-class Scarce:
+class Scarce(WrappedDriver):
     """A store with few connections: each driver takes one when it opens. `failing`: drivers whose extends fail."""
 
     def __init__(self, inner: Driver, connections: int, shared: "Scarce | None" = None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._shared = shared or self
         self.connections = connections
         self.refused = self.reserves = 0
         self.opened: list[Scarce] = []
         self.failing: list[Scarce] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
     def sibling(self) -> Driver:
-        return cast(Driver, Scarce(self._inner.sibling(), 0, self._shared))
+        return Scarce(self.inner.sibling(), 0, self._shared)
 
     async def open(self) -> None:
         if len(self._shared.opened) >= self._shared.connections:
             self._shared.refused += 1
             raise BackendUnavailable("too many connections")
-        await self._inner.open()
+        await self.inner.open()
         self._shared.opened.append(self)
 
     async def reserve(self, *args: Any) -> Any:
         self._shared.reserves += 1
-        return await self._inner.reserve(*args)
+        return await self.inner.reserve(*args)
 
     async def extend(self, *args: Any) -> Any:
         if self in self._shared.failing:
             raise BackendUnavailable("its connection is gone")
-        return await self._inner.extend(*args)
+        return await self.inner.extend(*args)
 
 
-class Asked:
+class Asked(WrappedDriver):
     """Notes how many leases each renewal named."""
 
     def __init__(self, inner: Driver, renewals: list[int] | None = None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.renewals: list[int] = [] if renewals is None else renewals
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
     def sibling(self) -> Driver:
-        return cast(Driver, Asked(self._inner.sibling(), self.renewals))
+        return Asked(self.inner.sibling(), self.renewals)
 
     async def extend(self, leases: Any, *args: Any) -> Any:
         self.renewals.append(len(leases))
-        return await self._inner.extend(leases, *args)
+        return await self.inner.extend(leases, *args)
 
 
-class Unhurried:
+class Unhurried(WrappedDriver):
     """Knows which calls are under way: a test lets no time pass meanwhile, so a slow store does not end a lease."""
 
     def __init__(self, inner: Driver, calls: list[str]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._calls = calls
 
     def sibling(self) -> Driver:
-        return cast(Driver, Unhurried(self._inner.sibling(), self._calls))
+        return Unhurried(self.inner.sibling(), self._calls)
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in ("reserve", "extend", "settle"):
-            return found
-
-        async def call(*args: Any) -> Any:
-            self._calls.append(name)
-            try:
-                return await found(*args)
-            finally:
-                self._calls.remove(name)
-
-        return call
+    async def around(self, verb: str, call: Any, args: Any) -> Any:
+        if verb not in ("reserve", "extend", "settle"):
+            return await call()
+        self._calls.append(verb)
+        try:
+            return await call()
+        finally:
+            self._calls.remove(verb)
 
 
 class Late(Asked):
@@ -108,7 +97,7 @@ class Late(Asked):
     clock: Any = None
 
     def sibling(self) -> Driver:
-        late = Late(self._inner.sibling(), self.renewals)
+        late = Late(self.inner.sibling(), self.renewals)
         late.clock = self.clock
         return cast(Driver, late)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.features import ALL_FEATURES, UPCOMING
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import JobStarted, JobSucceeded, JobUnknown, StoreBack, StoreLost
 from taskharbor.model.errors import BackendUnavailable
@@ -50,7 +50,7 @@ class Early(Asked):
 
 
 class Plain(Asked):
-    features = ALL_FEATURES - {UPCOMING}
+    upcoming = Driver.upcoming
 
 
 async def settled() -> None:

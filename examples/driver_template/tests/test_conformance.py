@@ -24,6 +24,7 @@ number = count(1)
 
 
 class TestMyStore(DriverConformance):
+    lacks = MyStoreDriver.lacks()
     # The machine's walks share one store, each with names of its own. False: a store for each, where that is cheap.
     machine_shares_store = False
 

@@ -18,7 +18,7 @@ from taskharbor.bulk.plan import (
 )
 from taskharbor.bulk.record import ended_entry
 from taskharbor.bulk.slices import OperationEnded, RunAgain, SliceStep, run_slice
-from taskharbor.drivers.features import AUDIT, FullDriver, offers
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable, JobNotFound, TaskHarborError
 from taskharbor.model.events import JobDeadLettered, Observers, OperatorActed
@@ -38,7 +38,7 @@ UNKNOWN_TYPE_PAUSE = timedelta(seconds=10)
 class OperationRunner:
     """Runs slices with one driver, one at a time. `name` is how the store knows this worker."""
 
-    def __init__(self, driver: FullDriver, clock: Clock, name: str, observers: Observers | None = None) -> None:
+    def __init__(self, driver: Driver, clock: Clock, name: str, observers: Observers | None = None) -> None:
         self._driver = driver
         self._clock = clock
         self._name = name
@@ -114,8 +114,7 @@ class OperationRunner:
         """Write the end of an operation into the audit, before it is settled: then it cannot be missing."""
         now = self._clock.now()
         entry = ended_entry(reserved.job.flow_id or reserved.job.id, state, status)
-        if offers(self._driver, AUDIT):
-            await self._driver.put_audit([entry.stored()], now)
+        await self._driver.put_audit([entry.stored()], now)
         self._observers.emit(OperatorActed(entry))
 
     async def _note_stop(self, reserved: Reserved, state: OperationState) -> None:

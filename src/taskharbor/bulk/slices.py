@@ -24,8 +24,8 @@ from taskharbor.bulk.plan import (
     starts_in_window,
     window_s,
 )
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.features import FullDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import DriverError, JobNotFound
 from taskharbor.model.job import JobInfo, Seen, State
@@ -63,7 +63,7 @@ class OperationEnded(msgspec.Struct, frozen=True):
 SliceStep: TypeAlias = NextSlice | RunAgain | OperationEnded
 
 
-async def run_slice(driver: FullDriver, state: OperationState, clock: Clock, deliveries: int) -> SliceStep:
+async def run_slice(driver: Driver, state: OperationState, clock: Clock, deliveries: int) -> SliceStep:
     """Do what the slice is for. `deliveries`: how often it ran, this time included."""
     if state.phase is Phase.CHOOSE:
         return await _choose(driver, state, clock)
@@ -81,7 +81,7 @@ async def run_slice(driver: FullDriver, state: OperationState, clock: Clock, del
 # The limit -----------------------------------------------------------------------------------------------------
 
 
-async def _choose(driver: FullDriver, state: OperationState, clock: Clock) -> SliceStep:
+async def _choose(driver: Driver, state: OperationState, clock: Clock) -> SliceStep:
     """Find the last job that the limit allows. Without that, a slice that runs twice would take others in the place of
     those that it has changed, and they no longer fit: more than the limit."""
     until = clock.monotonic() + SLICE_S
@@ -101,7 +101,7 @@ async def _choose(driver: FullDriver, state: OperationState, clock: Clock) -> Sl
 # The canary ----------------------------------------------------------------------------------------------------
 
 
-async def _send_canary(driver: FullDriver, state: OperationState, clock: Clock) -> SliceStep:
+async def _send_canary(driver: Driver, state: OperationState, clock: Clock) -> SliceStep:
     """Requeue the first jobs that fit."""
     wanted = min(state.plan.canary, state.plan.limit or state.plan.canary)
     found, cursor = await _find(driver, state, clock, wanted - len(state.canaries))
@@ -120,7 +120,7 @@ async def _send_canary(driver: FullDriver, state: OperationState, clock: Clock) 
     return NextSlice(following, round_up(clock.now() + timedelta(seconds=1)))
 
 
-async def _await_canary(driver: FullDriver, state: OperationState, now: datetime, deliveries: int) -> SliceStep:
+async def _await_canary(driver: Driver, state: OperationState, now: datetime, deliveries: int) -> SliceStep:
     """Go on when each job of the canary has ended; end if too many died again."""
     failures = 0
     for id in state.canaries:
@@ -143,7 +143,7 @@ async def _await_canary(driver: FullDriver, state: OperationState, now: datetime
 # Counting ------------------------------------------------------------------------------------------------------
 
 
-async def _count(driver: FullDriver, state: OperationState, clock: Clock) -> SliceStep:
+async def _count(driver: Driver, state: OperationState, clock: Clock) -> SliceStep:
     """Count some more of the jobs that fit, from where acting will begin."""
     total, cursor = state.total, state.counted_to or state.cursor
     limit, until = state.left(), clock.monotonic() + SLICE_S
@@ -163,7 +163,7 @@ async def _count(driver: FullDriver, state: OperationState, clock: Clock) -> Sli
 # Acting --------------------------------------------------------------------------------------------------------
 
 
-async def _act(driver: FullDriver, state: OperationState, clock: Clock) -> SliceStep:
+async def _act(driver: Driver, state: OperationState, clock: Clock) -> SliceStep:
     """Change jobs until the slice is full, its time is over or none is left."""
     met, until = state.met, clock.monotonic() + SLICE_S
     while True:
@@ -181,7 +181,7 @@ async def _act(driver: FullDriver, state: OperationState, clock: Clock) -> Slice
             return NextSlice(state.with_next())
 
 
-async def _act_in_window(driver: FullDriver, state: OperationState, clock: Clock) -> SliceStep:
+async def _act_in_window(driver: Driver, state: OperationState, clock: Clock) -> SliceStep:
     """Requeue the jobs of one window, each with the moment at which it starts.
 
     After an outage the pace stays what it was: nothing is made up for, so the jobs never start all at once.
@@ -209,9 +209,7 @@ async def _act_in_window(driver: FullDriver, state: OperationState, clock: Clock
     return NextSlice(following, round_up(begins + timedelta(seconds=seconds)) if full else None)
 
 
-async def _find(
-    driver: FullDriver, state: OperationState, clock: Clock, wanted: int
-) -> tuple[list[JobInfo], str | None]:
+async def _find(driver: Driver, state: OperationState, clock: Clock, wanted: int) -> tuple[list[JobInfo], str | None]:
     """The next jobs that fit, at most `wanted`; fewer if the time of a slice is over."""
     found: list[JobInfo] = []
     until = clock.monotonic() + SLICE_S
@@ -223,9 +221,7 @@ async def _find(
             return found, cursor
 
 
-async def _page(
-    driver: FullDriver, state: OperationState, now: datetime, limit: int
-) -> tuple[list[JobInfo], str | None]:
+async def _page(driver: Driver, state: OperationState, now: datetime, limit: int) -> tuple[list[JobInfo], str | None]:
     page = await driver.list(now=now, cursor=state.cursor, limit=limit, payloads=False, **state.plan.filter.query())
     items, cursor = page.items, page.cursor
     if state.last and items and items[-1].job.id >= state.last:
@@ -239,7 +235,7 @@ def is_meant(plan: OperationPlan, info: JobInfo) -> bool:
 
 
 async def _change(
-    driver: FullDriver, plan: OperationPlan, jobs: Sequence[JobInfo], now: datetime, run_at: datetime | None = None
+    driver: Driver, plan: OperationPlan, jobs: Sequence[JobInfo], now: datetime, run_at: datetime | None = None
 ) -> tuple[list[str], int]:
     """Change jobs that are still as they were read: the ids of those changed, and how many were not."""
     ids, seen = [info.job.id for info in jobs], [Seen.of(info) for info in jobs]

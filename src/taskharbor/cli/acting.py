@@ -15,7 +15,7 @@ import click
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import DriverError
 from taskharbor.ops.redaction import Redaction
 from taskharbor.ops.text import safe_text

@@ -20,7 +20,6 @@ from taskharbor.cli.output import write, write_json, write_table
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
 from taskharbor.client.job_changes import checked_changes
-from taskharbor.drivers.features import AMEND, require
 from taskharbor.drivers.refusals import not_amendable
 from taskharbor.model.amendment import Amend
 from taskharbor.model.codec import Codec, JsonCodec
@@ -38,7 +37,7 @@ def amend_job(target: Target, typed: str, options: dict[str, Any], *, yes: bool)
     _check(options)
     payload = options["payload_json"]
     data = None if payload is None else read_json(payload, "--payload-json")
-    info, now = read_one(target, typed, lambda driver: require(driver, AMEND, "`taskharbor job amend`"))
+    info, now = read_one(target, typed)
     if info.state in (State.DONE, State.INFLIGHT):
         raise not_amendable(info.job.id, info.state)
     amend = _amend(target, info, options, data, now)

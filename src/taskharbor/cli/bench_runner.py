@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from taskharbor.client.client import Client
 from taskharbor.client.request import JobRequest
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.worker import Worker
 
 BATCH_JOBS = 1000

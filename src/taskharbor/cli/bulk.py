@@ -13,7 +13,7 @@ from taskharbor.cli.errors import EXIT_REFUSED
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.job import State
 from taskharbor.ops.ids import is_prefix, job_id

@@ -21,8 +21,7 @@ from taskharbor.cli.json_argument import checked_json, read_json
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import AMEND, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.amendment import Amend
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import DriverError, WrongState
@@ -39,7 +38,6 @@ def edit_dead(target: Target, typed: str, json: str | None, *, requeue: bool) ->
     async def read(driver: Driver, now: datetime) -> JobInfo:
         from taskharbor.ops.dead_view import read_dead
 
-        require(driver, AMEND, "`taskharbor dlq edit`")
         info = (await read_dead(driver, typed, now)).info
         await reveal(driver, now, Redaction(show=data is None), [info.job.id])
         return info

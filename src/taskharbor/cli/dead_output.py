@@ -11,7 +11,7 @@ from taskharbor.cli.output import write, write_facts, write_hanging, write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import style
 from taskharbor.cli.target import Target
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.ops import json_output
 from taskharbor.ops.dead_view import DeadJob, effects, next_commands, read_dead
 from taskharbor.ops.job_view import tries_of

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from taskharbor.cli.errors import CommandError
 from taskharbor.cli.store import is_absent, missing
 from taskharbor.cli.target import ENVIRONMENT, Target, family
-from taskharbor.drivers.contract import Driver, open_existing
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.dsn import redact
 from taskharbor.model.errors import StoreMissing, TaskHarborError
 from taskharbor.ops import doctor
@@ -79,7 +79,7 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
     schedules = None if target.harbor is None else frozenset(target.harbor.declared_schedules)
     with _warnings() as warnings:
         try:
-            await open_existing(driver)
+            await driver.open_existing()
             checks.append(Check("store", "ok", "reachable and usable"))
             checks += await doctor.pace(driver)
             now = await driver.server_time()

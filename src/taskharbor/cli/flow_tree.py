@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from taskharbor.cli.table import GAP, cut_front, display_width, in_colour, style
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops.flow_view import FlowRow
 from taskharbor.ops.ids import short_ids

@@ -13,7 +13,7 @@ from taskharbor.cli.output import at_terminal, write, write_facts, write_json, w
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo
 from taskharbor.ops import json_output
 from taskharbor.ops.ids import find_job

@@ -18,7 +18,7 @@ from taskharbor.cli.errors import EXIT_STORE, CommandError
 from taskharbor.cli.target import Target, file_of
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.contract import Driver
+    from taskharbor.drivers.base import Driver
 
 T = TypeVar("T")
 
@@ -40,23 +40,21 @@ def call_store(target: Target, call: Callable[[Driver, datetime], Awaitable[T]],
 
 async def open_existing_store(driver: Driver, target: Target) -> None:
     """Open an existing store; CommandError if it does not exist."""
-    from taskharbor.drivers.contract import open_existing
     from taskharbor.model.errors import StoreMissing
 
     try:
-        await open_existing(driver)
+        await driver.open_existing()
     except StoreMissing as error:
         raise CommandError(missing(driver, target, str(error)), EXIT_STORE) from error
 
 
 async def open_or_create(driver: Driver, target: Target) -> None:
     """Open a store, and say so if it had to be created: no worker runs the jobs of a store created by a typo."""
-    from taskharbor.drivers.contract import open_existing
     from taskharbor.model.errors import BackendUnavailable, DriverError, StoreMissing
 
     created = False
     try:
-        await open_existing(driver)
+        await driver.open_existing()
     except StoreMissing:
         created = True
     except BackendUnavailable:

@@ -17,7 +17,7 @@ from taskharbor.cli.errors import CommandError, usage_error
 from taskharbor.ops.text import one_line
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.contract import Driver
+    from taskharbor.drivers.base import Driver
     from taskharbor.harbor import Harbor
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from taskharbor.client.portal import stay_at_exit
-from taskharbor.drivers.contract import BlockingCalls, ClientDriver
+from taskharbor.drivers.base import BlockingCalls, Driver
 from taskharbor.drivers.signal_safe import ClosedFlag, Places
 from taskharbor.model.errors import BackendUnavailable
 
@@ -37,7 +37,7 @@ class StoreAccess(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds`, or sooner when this way is closed."""
 
-    async def driver(self, deadline: float) -> ClientDriver:
+    async def driver(self, deadline: float) -> Driver:
         """The open driver. The first call opens it; a call now and then follows the store's clock."""
 
     async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -62,7 +62,7 @@ class AwaitedAccess:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def driver(self, deadline: float) -> ClientDriver:
+    async def driver(self, deadline: float) -> Driver:
         return await self._drivers.get()
 
     async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -102,7 +102,7 @@ class BlockingAccess:
     async def sleep(self, seconds: float) -> None:
         self._closed.wait(seconds)
 
-    async def driver(self, deadline: float) -> ClientDriver:
+    async def driver(self, deadline: float) -> Driver:
         driver = self._calls.until(deadline)
         if not self._is_open:
             await self._open(driver, deadline)
@@ -112,13 +112,6 @@ class BlockingAccess:
 
     async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
         return await call(*args)  # the driver ends each of its calls by the budget's deadline
-
-    def has(self, verbs: Sequence[str]) -> bool:
-        """Whether the driver's blocking calls have these verbs: those of an older driver may lack some."""
-        if self._closed.is_set():
-            return True  # the call itself says so
-        driver = self._calls.until(time.monotonic())
-        return all(hasattr(driver, verb) for verb in verbs)
 
     def closings(self) -> int:
         return int(self._closed.is_set())
@@ -131,7 +124,7 @@ class BlockingAccess:
         self._closed.set()
         self._calls.close()
 
-    async def _open(self, driver: ClientDriver, deadline: float) -> None:
+    async def _open(self, driver: Driver, deadline: float) -> None:
         me = threading.get_ident()
         try:
             if not self._opening.enter(deadline - time.monotonic()):
@@ -147,7 +140,7 @@ class BlockingAccess:
             self._opening.inside.discard(me)
             self._opening.wake()
 
-    async def _follow_again(self, driver: ClientDriver) -> None:
+    async def _follow_again(self, driver: Driver) -> None:
         assert self._follow is not None
         try:
             await self._follow(driver.server_time)

@@ -7,23 +7,22 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import msgspec
 
+from taskharbor.client.budget import Budget
 from taskharbor.client.listing import Listing
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import AUDIT, offers, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.audit import MAX_AUDIT_IDS, AuditEntry, read_entry
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import DriverError
 from taskharbor.model.events import OperatorActed
 from taskharbor.model.ids import new_id
-from taskharbor.model.times import Duration, duration, moment, to_ms
+from taskharbor.model.times import moment, to_ms
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
-    from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
 T = TypeVar("T")
@@ -92,45 +91,35 @@ async def audited(
 
 async def put_entry(client: Client, entry: AuditEntry, budget: Budget) -> None:
     """Store an entry, in a store that keeps an audit."""
-    if offers(client.driver, AUDIT):
-
-        async def put(driver: Any) -> None:
-            await driver.put_audit([entry.stored()], client.clock.now())
-
-        tries = budget.tries
-        await with_retries(put, budget)
-        budget.tries = tries  # an error of the action counts its own
+    tries = budget.tries
+    await with_retries(lambda driver: driver.put_audit([entry.stored()], client.clock.now()), budget)
+    budget.tries = tries  # an error of the action counts its own
 
 
 class Audit(Listing[AuditEntry], msgspec.Struct, frozen=True, kw_only=True):
     """Entries of the audit, the newest first: a value, made by `harbor.audit(…)`, which reads nothing until it is
     iterated, with `for` or `async for`. Its fields are the options of `harbor.audit`."""
 
+    _name: ClassVar[str] = "audit"
+    _page_size: ClassVar[int] = PAGE_ENTRIES
+
     _client: Client
     since: datetime | None = None
     until: datetime | None = None
     by: str | None = None
-    call_timeout: Duration | None = None
 
     def __repr__(self) -> str:
         names = [name for name in self.__struct_fields__[1:] if getattr(self, name) is not None]
         return f"Audit({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    def _verb(self) -> tuple[str, str, int]:
-        return "audit", "audit", PAGE_ENTRIES
-
     async def _page(
-        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+        self, budget: Budget, cursor: str | None, limit: int, whole: bool
     ) -> tuple[Sequence[AuditEntry], str | None]:
-        client = self._client
-        require(client.driver, AUDIT, "audit")
-
-        async def read(driver: Any) -> tuple[Sequence[AuditEntry], str | None]:
+        async def read(driver: Driver) -> tuple[Sequence[AuditEntry], str | None]:
             page = await driver.audit(since=self.since, until=self.until, by=self.by, cursor=cursor, limit=limit)
             return [read_entry(stored) for stored in page.items], page.cursor
 
-        timeout = self.call_timeout if call_timeout is None else call_timeout
-        return await with_retries(read, client.budget(access, timeout, "audit"))
+        return await with_retries(read, budget)
 
 
 def checked_audit(
@@ -139,7 +128,6 @@ def checked_audit(
     since: datetime | None,
     until: datetime | None,
     by: str | None,
-    call_timeout: Duration | None,
 ) -> Audit:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
     if by is not None:
@@ -149,5 +137,4 @@ def checked_audit(
         since=None if since is None else moment(since, "since"),
         until=None if until is None else moment(until, "until"),
         by=by,
-        call_timeout=None if call_timeout is None else duration(call_timeout, "call_timeout", zero=False),
     )

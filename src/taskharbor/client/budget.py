@@ -18,16 +18,16 @@ CALL_TIMEOUT = timedelta(seconds=10)
 RESOLUTION_S = 0.001  # of every clock here: what is left after rounding is not worth waiting for
 
 
-def seconds_of(call_timeout: Duration | None, default: float) -> float:
-    """A call's own budget, or the default; ValueError or TypeError for an invalid one."""
-    return default if call_timeout is None else duration(call_timeout, "call_timeout", zero=False).total_seconds()
+def seconds_of(limit: Duration, name: str) -> float:
+    """How long a call may take; ValueError or TypeError for an invalid limit."""
+    return duration(limit, name, zero=False).total_seconds()
 
 
 class Budget:
     """The time of one call, by the clock of its `access`. `what` names the call; `doubt` says what is unknown if the
     call fails after the store was reached."""
 
-    __slots__ = ("_began", "access", "deadline", "doubt", "last", "reached", "tries", "what")
+    __slots__ = ("_began", "access", "deadline", "doubt", "in_handler", "last", "method", "reached", "tries", "what")
 
     def __init__(self, access: StoreAccess, seconds: float, what: str, doubt: Callable[[], str] | None = None) -> None:
         self.access = access
@@ -35,9 +35,15 @@ class Budget:
         self.deadline = self._began + seconds
         self.what = what
         self.doubt = doubt
+        self.method = what  # as the caller wrote it: "aresult"
+        self.in_handler = False  # whether a handler of a worker made a call that may wait for jobs
         self.tries = 0
         self.reached = False  # whether the store was open, so that something may have been sent to it
         self.last: BackendUnavailable | None = None  # the error of the last try that failed in time
+
+    def again(self, what: str = "") -> Budget:
+        """A new budget for another call of the same caller: for each read of one that polls."""
+        return Budget(self.access, self.deadline - self._began, what or self.what)
 
     def left(self) -> float:
         """Seconds until the deadline, never less than 0."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from copy import copy
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from taskharbor.client.access import AwaitedAccess, StoreAccess, run_on_this_thread
 from taskharbor.client.budget import CALL_TIMEOUT, Budget, seconds_of
-from taskharbor.client.closing import ClosedAfterBlock
+from taskharbor.client.closing import ClosedAfterBlock, limited_by_block
 from taskharbor.client.driver_per_loop import DriverPerLoop
 from taskharbor.client.enqueue import Enqueuer
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware, PrepareRecords
@@ -22,7 +23,8 @@ from taskharbor.client.lookup import JobLookup
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
 from taskharbor.client.store_calls import StoreCalls
-from taskharbor.drivers.contract import Driver
+from taskharbor.client.twins import both
+from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
@@ -77,7 +79,7 @@ class Client(StoreCalls, ClosedAfterBlock):
         call_timeout: Duration = CALL_TIMEOUT,
     ) -> None:
         check_name(default_queue, "default_queue")
-        self._call_timeout = seconds_of(call_timeout, 0)
+        self._call_timeout = seconds_of(call_timeout, "call_timeout")
         self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self.clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self.default_queue = default_queue
@@ -93,7 +95,7 @@ class Client(StoreCalls, ClosedAfterBlock):
         return f"Client({self._drivers!r})"
 
     @property
-    def _caller(self) -> Client:
+    def _client(self) -> Client:
         return self
 
     @property
@@ -175,71 +177,57 @@ class Client(StoreCalls, ClosedAfterBlock):
 
     # Enqueueing ----------------------------------------------------------------------------------------------
 
-    def enqueue(self, request: JobRequest, *, call_timeout: Duration | None = None) -> JobHandle[Any]:
+    def enqueue(self, request: JobRequest) -> JobHandle[Any]:
         """Store one job; blocks until it is stored."""
-        return self.enqueue_calls([_to_call(request, self.codec)], "client.enqueue", call_timeout)[0]
+        return self.enqueue_calls([_to_call(request, self.codec)], "client.enqueue")[0]
 
-    async def aenqueue(self, request: JobRequest, *, call_timeout: Duration | None = None) -> JobHandle[Any]:
+    async def aenqueue(self, request: JobRequest) -> JobHandle[Any]:
         """The same, awaited."""
-        return (await self.aenqueue_calls([_to_call(request, self.codec)], call_timeout))[0]
+        return (await self.aenqueue_calls([_to_call(request, self.codec)]))[0]
 
-    def enqueue_many(
-        self, requests: Iterable[JobRequest], *, call_timeout: Duration | None = None
-    ) -> list[JobHandle[Any]]:
+    def enqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""
-        return self.enqueue_calls(_to_calls(requests, self.codec), "client.enqueue_many", call_timeout)
+        return self.enqueue_calls(_to_calls(requests, self.codec), "client.enqueue_many")
 
-    async def aenqueue_many(
-        self, requests: Iterable[JobRequest], *, call_timeout: Duration | None = None
-    ) -> list[JobHandle[Any]]:
+    async def aenqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none."""
-        return await self.aenqueue_calls(_to_calls(requests, self.codec), call_timeout)
+        return await self.aenqueue_calls(_to_calls(requests, self.codec))
 
-    def enqueue_calls(
-        self, calls: Sequence[TaskCall], method: str, call_timeout: Duration | None = None
-    ) -> list[JobHandle[Any]]:
+    def enqueue_calls(self, calls: Sequence[TaskCall], method: str) -> list[JobHandle[Any]]:
         """Store calls of tasks. `method` is how errors name the blocking method, such as "client.enqueue"."""
         if not calls:
             refuse_on_loop(method)
             return []
         options = [call.options for call in calls]
         prepare = partial(prepare_all, calls, self.default_queue)
-        results = self.store(prepare, one_connection(options), method, longest_timeout(options, call_timeout))
+        results = self.store(prepare, one_connection(options), method)
         return self._handles(calls, results)
 
-    async def aenqueue_calls(
-        self, calls: Sequence[TaskCall], call_timeout: Duration | None = None
-    ) -> list[JobHandle[Any]]:
+    async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> list[JobHandle[Any]]:
         """Store calls of tasks."""
         if not calls:
             return []
         options = [call.options for call in calls]
         prepare = partial(prepare_all, calls, self.default_queue)
-        results = await self.astore(prepare, one_connection(options), longest_timeout(options, call_timeout))
+        results = await self.astore(prepare, one_connection(options))
         return self._handles(calls, results)
 
-    def store(
-        self, prepare: PrepareRecords, connection: Any, method: str, call_timeout: Duration | None = None
-    ) -> list[Enqueued]:
+    def store(self, prepare: PrepareRecords, connection: Any, method: str) -> list[Enqueued]:
         """Store the records that `prepare` returns; blocks until they are stored. With a `connection` of the caller's,
         on that one and within its transaction."""
         if connection is None:
-            return self.blocking(lambda access: self._store(access, prepare, call_timeout), method, call_timeout)
+            return self.blocking(lambda access: self._store(access, prepare), method)
         refuse_on_loop(method)
         return self.enqueuer.store_on_sync(connection, self._drivers.unopened(), prepare)
 
-    async def astore(
-        self, prepare: PrepareRecords, connection: Any, call_timeout: Duration | None = None
-    ) -> list[Enqueued]:
+    async def astore(self, prepare: PrepareRecords, connection: Any) -> list[Enqueued]:
         """The same, awaited."""
         if connection is None:
-            return await self._store(self.awaited, prepare, call_timeout)
+            return await self._store(self.awaited, prepare)
         return await self.enqueuer.store_on(connection, self._drivers.unopened(), prepare)
 
-    async def _store(
-        self, access: StoreAccess, prepare: PrepareRecords, call_timeout: Duration | None
-    ) -> list[Enqueued]:
-        return await self.enqueuer.store(prepare, self.budget(access, call_timeout, "enqueue"))
+    async def _store(self, access: StoreAccess, prepare: PrepareRecords) -> list[Enqueued]:
+        return await self.enqueuer.store(prepare, self.budget(access, "enqueue"))
 
     def _handles(self, calls: Sequence[TaskCall], results: list[Enqueued]) -> list[JobHandle[Any]]:
         pairs = zip(calls, results, strict=True)
@@ -260,44 +248,54 @@ class Client(StoreCalls, ClosedAfterBlock):
         check_name(id, "id")
         return JobHandle(self, id, True, signature.return_type, type, signature)
 
-    def flow(self, id: str, *, call_timeout: Duration | None = None) -> FlowInfo:
+    @both
+    async def flow(self, budget: Budget, id: str) -> FlowInfo:
         """A workflow run by its id; blocks for one read of the store."""
-        return self.blocking(lambda access: self._flow(access, id, call_timeout), "client.flow", call_timeout)
+        return await self.lookup.flow(id, budget)
 
-    async def aflow(self, id: str, *, call_timeout: Duration | None = None) -> FlowInfo:
-        """A workflow run by its id."""
-        return await self._flow(self.awaited, id, call_timeout)
-
-    async def _flow(self, access: StoreAccess, id: str, call_timeout: Duration | None) -> FlowInfo:
-        return await self.lookup.flow(id, self.budget(access, call_timeout, "flow"))
+    aflow = flow.awaited
 
     # Calling the store ---------------------------------------------------------------------------------------
 
-    def budget(self, access: StoreAccess, call_timeout: Duration | None, what: str) -> Budget:
+    def budget(self, access: StoreAccess, what: str) -> Budget:
         """The time that a call has from now on."""
-        return Budget(access, seconds_of(call_timeout, self._call_timeout), what)
+        return Budget(access, self._seconds(), what)
+
+    def _seconds(self) -> float:
+        limited = limited_by_block(self) if self._original is None else None
+        return self._call_timeout if limited is None else limited
+
+    def within(self, seconds: Duration) -> Self:
+        """This client with another time limit for each call, retries included: `client.within(3).handle(id).status()`.
+        As a `with` block it holds for every call that is made through this client in the block."""
+        other = copy(self)
+        other._original = self._original or self
+        other._call_timeout = other._limit_of_block = seconds_of(seconds, "within")
+        return other
+
+    def is_same(self, other: Client) -> bool:
+        """Whether the other one is this client, perhaps with another time limit."""
+        return (self._original or self) is (other._original or other)
 
     def blocking(
         self,
         call: Callable[[StoreAccess], Coroutine[Any, Any, T]],
         method: str,
-        call_timeout: Duration | None = None,
         *,
         polls: bool = False,
-        needs: Sequence[str] = (),
         instead: str = "",
     ) -> T:
         """Run a call for a caller that blocks: on this thread if the driver can, otherwise on the portal.
 
         The call ends by its own budget. If a driver on the portal does not end then, the caller stops waiting for it
-        shortly afterwards. For a call that `polls` there is no such limit. `needs`: verbs of the call that blocking
-        calls of an older driver may lack. `instead`: what to use on an event loop, if it is not the awaitable twin.
+        shortly afterwards. For a call that `polls` there is no such limit. `instead`: what to use on
+        an event loop, if it is not the awaitable twin.
         """
         refuse_on_loop(method, instead)
         access = self._drivers.blocking()
-        if access is not None and (not needs or access.has(needs)):
+        if access is not None:
             return run_on_this_thread(call, access)
-        limit = None if polls else seconds_of(call_timeout, self._call_timeout) + PORTAL_SLACK_S
+        limit = None if polls else self._seconds() + PORTAL_SLACK_S
         return self.portal.call(lambda: call(self.awaited), method, limit)
 
     # Closing -------------------------------------------------------------------------------------------------
@@ -325,12 +323,6 @@ class Client(StoreCalls, ClosedAfterBlock):
         except TimeoutError:
             if not limit.expired():
                 raise
-
-
-def longest_timeout(all_options: Sequence[Options], call_timeout: Duration | None) -> Duration | None:
-    """How long a call may take: its own `call_timeout`, or the longest among its jobs' options."""
-    given = [options.call_timeout for options in all_options if options.call_timeout is not None]
-    return call_timeout if call_timeout is not None else max(given, default=None)
 
 
 def one_connection(all_options: Sequence[Options]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 from taskharbor.client.access import BlockingAccess, Follow
 from taskharbor.client.portal import note_exit
-from taskharbor.drivers.contract import BlockingCalls, Driver
+from taskharbor.drivers.base import BlockingCalls, Driver
 from taskharbor.drivers.dsn import redact, scheme_of
 from taskharbor.drivers.registry import open_driver, resolve_dsn, warn_of_default
 from taskharbor.model.clock import Clock
@@ -45,9 +45,11 @@ class DriverPerLoop:
     def __init__(self, source: Driver | str | None, clock: Clock) -> None:
         if source is None or isinstance(source, str):
             scheme_of(resolve_dsn(source))  # a malformed DSN fails here, not with the first job
-        elif not all(hasattr(source, verb) for verb in ("open", "sibling", "enqueue")):
-            # isinstance(source, Driver) would refuse drivers that delegate with __getattr__ (Python 3.12 and later)
-            raise TypeError(f"expected a driver or a DSN such as sqlite:///jobs.db, got {type(source).__name__}")
+        elif not isinstance(source, Driver):
+            raise TypeError(
+                "expected a DSN such as sqlite:///jobs.db, or a driver (a subclass of taskharbor.drivers.Driver), "
+                f"got {type(source).__name__}"
+            )
         self._source = source
         self._driver: Driver | None = None if source is None or isinstance(source, str) else source
         self._follow: Follow | None = getattr(clock, "follow", None)
@@ -201,7 +203,7 @@ class DriverPerLoop:
 
 
 def _blocking_calls(driver: Driver) -> BlockingCalls | None:
-    """The blocking calls of a driver whose own class defines them: see `BlockingDriver`."""
+    """The blocking calls of a driver whose own class defines them: see `Driver.blocking`."""
     make = vars(type(driver)).get("blocking")
     return None if make is None else make(driver)
 

@@ -13,7 +13,7 @@ from taskharbor.client.budget import Budget, in_doubt
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware, PrepareRecords, middleware_around
 from taskharbor.client.retries import with_retries
 from taskharbor.client.sent_keys import SentKeys
-from taskharbor.drivers.contract import ClientDriver, Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.events import JobEnqueued, KeyConflict, Observers
 from taskharbor.model.job import JobRecord, replace
@@ -85,7 +85,7 @@ class _Batch:
         self._is_sent = False
         self.records: list[JobRecord] = []
 
-    async def send(self, driver: ClientDriver) -> list[Enqueued]:
+    async def send(self, driver: Driver) -> list[Enqueued]:
         now = self._clock.now()
         if not self.records:
             self.records = self._prepare(now)

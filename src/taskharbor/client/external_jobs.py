@@ -12,14 +12,14 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import FlowInfo, JobInfo, State, flow_status
 
 MAX_INSPECTED_JOBS = 1000  # for one call
 
 
-async def read_flow(driver: ClientDriver, id: str, now: datetime) -> FlowInfo:
+async def read_flow(driver: Driver, id: str, now: datetime) -> FlowInfo:
     """A flow as the store returns it, and the dead and cancelled jobs outside of it that its jobs wait for.
 
     They come last among the nodes, and count for the status.
@@ -39,7 +39,7 @@ def waits_for_externals(info: FlowInfo) -> list[str]:
     return list(dict.fromkeys(waited))
 
 
-async def failed_externals(driver: ClientDriver, ids: Iterable[str], now: datetime) -> list[JobInfo]:
+async def failed_externals(driver: Driver, ids: Iterable[str], now: datetime) -> list[JobInfo]:
     """Those of these jobs, and of the jobs that they wait for, that are dead or cancelled: the dead ones first."""
     waiting, seen, failed = list(dict.fromkeys(ids)), set[str](), list[JobInfo]()
     while waiting and len(seen) < MAX_INSPECTED_JOBS:

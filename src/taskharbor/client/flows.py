@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from taskharbor.client.budget import Budget
 from taskharbor.client.listing import Listing, one_of
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import FLOWS, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import FlowInfo, FlowStatus
-from taskharbor.model.times import Duration, duration, moment
+from taskharbor.model.times import moment
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
     from taskharbor.client.client import Client
 
 PAGE_FLOWS = 100
@@ -29,27 +29,25 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
     of a flow that the flow waits for does not count for its status here.
     """
 
+    _name: ClassVar[str] = "flows"
+    _page_size: ClassVar[int] = PAGE_FLOWS
+
     _client: Client
     status: FlowStatus | None = None
     since: datetime | None = None
     until: datetime | None = None
     newest: bool = False
-    call_timeout: Duration | None = None
 
     def __repr__(self) -> str:
         names = [name for name in self.__struct_fields__[1:] if getattr(self, name) not in (None, False)]
         return f"Flows({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    def _verb(self) -> tuple[str, str, int]:
-        return "flows", "flows", PAGE_FLOWS
-
     async def _page(
-        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+        self, budget: Budget, cursor: str | None, limit: int, whole: bool
     ) -> tuple[Sequence[FlowInfo], str | None]:
         client = self._client
-        require(client.driver, FLOWS, "flows")
 
-        async def read(driver: Any) -> tuple[Sequence[FlowInfo], str | None]:
+        async def read(driver: Driver) -> tuple[Sequence[FlowInfo], str | None]:
             page = await driver.flows(
                 now=client.clock.now(),
                 status=self.status,
@@ -61,8 +59,7 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
             )
             return page.items, page.cursor
 
-        timeout = self.call_timeout if call_timeout is None else call_timeout
-        return await with_retries(read, client.budget(access, timeout, "flows"))
+        return await with_retries(read, budget)
 
 
 def checked_flows(
@@ -72,7 +69,6 @@ def checked_flows(
     since: datetime | None,
     until: datetime | None,
     newest: bool,
-    call_timeout: Duration | None,
 ) -> Flows:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
     if not isinstance(newest, bool):
@@ -83,5 +79,4 @@ def checked_flows(
         since=None if since is None else moment(since, "since"),
         until=None if until is None else moment(until, "until"),
         newest=newest,
-        call_timeout=None if call_timeout is None else duration(call_timeout, "call_timeout", zero=False),
     )

@@ -1,19 +1,23 @@
-"""Handles: one enqueued job, seen from the code that enqueued it or that mends it.
+"""Handles: one job, seen from the code that enqueued it or that mends it.
 
-How it stands and what it returned is followed: if a workflow took the place of the job, `status`, `result`, `wait`,
-`watch`, `cancel` and `requeue` are about the job that stands for it. What the record holds is the job's own
-(`JobRecordCalls`).
+`status`, `result`, `wait`, `watch`, `cancel` and `requeue` follow the job: if a workflow took its place, they are about
+the job that stands for it. The other calls are about the job's own record, which stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
 from taskharbor.client import polling
+from taskharbor.client.budget import Budget
 from taskharbor.client.portal import refuse_on_loop
-from taskharbor.client.record_calls import JobRecordCalls, no_record
-from taskharbor.client.requeue import Again, checked_again
+from taskharbor.client.requeue import checked_again
+from taskharbor.client.twins import both
 from taskharbor.model.current_job import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
 from taskharbor.model.job import JobInfo, JobRecord, State
@@ -21,12 +25,13 @@ from taskharbor.model.times import Duration
 from taskharbor.tasks.migration_hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from taskharbor.client.access import StoreAccess
-    from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
     from taskharbor.client.watching import Watch
+    from taskharbor.model.attempts import Attempt
+    from taskharbor.model.progress import Progress
     from taskharbor.tasks.signature import Signature
 
 T = TypeVar("T")
@@ -41,7 +46,15 @@ def dead(job: JobRecord) -> JobDead:
     return JobDead(job.id, reason, last_error, job.error_class)
 
 
-class JobHandle(JobRecordCalls, Generic[R_co]):
+def no_record(id: str) -> JobNotFound:
+    """The error for a job that is gone, with what may have become of it."""
+    return JobNotFound(
+        f"job {id} has no record: it was deleted, its transaction was rolled back, or it ended longer ago "
+        "than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
+    )
+
+
+class JobHandle(Generic[R_co]):
     """A job by its id. `existed`: its idempotency key or id was known, and this is the job that was already there.
 
     >>> from taskharbor import Harbor
@@ -52,11 +65,13 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
     ...     job = add.options(priority=2).enqueue(1, 2)
     ...     job.amend(payload={"b": 40})
     ...     harbor.worker().run(until_empty=True)
-    ...     print(job.result(), job.wait(), job.info().job.priority, len(job.attempts()))
+    ...     print(job.result(), job.wait(), job.info().job.priority, len(job.executions()))
     41 done 2 1
     """
 
-    __slots__ = ("_returns", "existed")
+    __slots__ = ("_client", "_returns", "_signature", "_type", "existed", "id")
+
+    _called = "handle"
 
     def __init__(
         self,
@@ -67,9 +82,9 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
         type: str | None = None,
         signature: Signature | None = None,
     ) -> None:
-        self._client = client  # here, and not by super(): this is part of every enqueue
+        self._client = client
         self._returns = returns
-        self._type = type
+        self._type = type  # with `_signature`: those of the task that the handle came from
         self._signature = signature
         self.id = id
         self.existed = existed
@@ -83,89 +98,89 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
             raise missing("a handle", name, OF_HANDLES, "handle")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobHandle) and other.id == self.id and other._client is self._client
+        return isinstance(other, JobHandle) and other.id == self.id and other._client.is_same(self._client)
 
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def status(self, *, call_timeout: Duration | None = None) -> State:
+    # The job, or the one that took its place -------------------------------------------------------------------
+
+    @both
+    async def status(self, budget: Budget) -> State:
         """The job's state now. Blocks for one read of the store."""
-        return self._client.blocking(lambda access: self._status(access, call_timeout), "handle.status", call_timeout)
+        return (await self._read(budget)).state
 
-    async def astatus(self, *, call_timeout: Duration | None = None) -> State:
-        """The same, awaited."""
-        return await self._status(self._client.awaited, call_timeout)
+    astatus = status.awaited
 
-    def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
+    @both(polls=True)
+    async def result(self, budget: Budget, timeout: Duration | None = None) -> R_co:
         """Wait for the job's end and return what its handler returned.
 
         Raises TimeoutError (the job goes on), JobDead, JobCancelled, or JobNotFound if its record is gone. In a handler
-        it needs a timeout, unless the job has ended. `timeout` is for the job; each read of the store on the way may
-        take `call_timeout`, then it is BackendUnavailable.
+        it needs a timeout, unless the job has ended. `timeout` is for the job; each read of the store on the way has
+        the time of any call, then it is BackendUnavailable.
         """
-        waiting = self._waiting(timeout, "result")
-        return self._client.blocking(
-            lambda access: self._result(access, waiting, call_timeout), "handle.result", polls=True
-        )
+        info = await self._ended(budget, timeout)
+        job = info.job
+        if info.state is State.DLQ:
+            raise dead(job)
+        if info.state is State.CANCELLED:
+            raise JobCancelled(job.id, job.reason)
+        # The job that took this one's place returns what its own task says, which is not known here.
+        returns = self._returns if job.id == self.id else Any
+        value: R_co = await self._client.lookup.result(job, returns, budget.again())
+        return value
 
-    async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
-        """The same, awaited."""
-        return await self._result(self._client.awaited, self._waiting(timeout, "aresult"), call_timeout)
+    aresult = result.awaited
 
-    def wait(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> State:
+    @both(polls=True, instead="await handle.await_(...)")
+    async def wait(self, budget: Budget, timeout: Duration | None = None) -> State:
         """Wait for the job's end and return how it ended: done, dlq or cancelled.
 
         Raises TimeoutError after `timeout` (the job goes on), or JobNotFound if its record is gone. In a handler it
         needs a timeout, unless the job has ended.
         """
-        waiting = self._waiting(timeout, "wait")
-        return self._client.blocking(
-            lambda access: self._wait(access, waiting, call_timeout),
-            "handle.wait",
-            polls=True,
-            instead="await handle.await_(...)",
-        )
+        return (await self._ended(budget, timeout)).state
 
-    async def await_(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> State:
-        """The same, awaited. (`await` alone is a keyword of Python.)"""
-        return await self._wait(self._client.awaited, self._waiting(timeout, "await_"), call_timeout)
+    await_ = wait.awaited
 
-    def watch(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Iterator[JobInfo]:
+    def watch(self, timeout: Duration | None = None) -> Iterator[JobInfo]:
         """The job now, and again on every change of its state or progress; ends with the job when it has ended.
 
         `timeout` is for all of it: then TimeoutError. A job that runs and fails between two polls (half a second apart
         at most) is shown once, after both. In a handler it needs a timeout.
         """
         refuse_on_loop("handle.watch", "async for info in handle.awatch()")
-        return self._changes(self._watched(timeout, call_timeout, "watch"))
+        return self._changes(self._watched(timeout, "watch"))
 
-    async def awatch(
-        self, timeout: Duration | None = None, *, call_timeout: Duration | None = None
-    ) -> AsyncIterator[JobInfo]:
+    async def awatch(self, timeout: Duration | None = None) -> AsyncIterator[JobInfo]:
         """The same for `async for`."""
-        watch = self._watched(timeout, call_timeout, "awatch")
+        watch = self._watched(timeout, "awatch")
         while (info := await self._in_time(watch.next, self._client.awaited)) is not None:
             yield info
 
-    def cancel(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
+    @both
+    async def cancel(self, budget: Budget, *, by: str | None = None) -> None:
         """Cancel the job unless it has ended (WrongState). A running handler receives it with its next heartbeat.
 
         With `by`, a name, it is in the audit: programs also cancel jobs as a part of their own work.
         """
-        self._client.blocking(lambda access: self._cancel(access, by, call_timeout), "handle.cancel", call_timeout)
+        if by is None:
+            await self._client.lookup.cancel_job(self.id, budget)
+        else:
+            await self._audited("cancel", by, budget, lambda: self._client.lookup.cancel_job(self.id, budget))
 
-    async def acancel(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
-        """The same, awaited."""
-        await self._cancel(self._client.awaited, by, call_timeout)
+    acancel = cancel.awaited
 
-    def requeue(
+    @both
+    async def requeue(
         self,
+        budget: Budget,
         *,
         run_at: datetime | None = None,
         delay: Duration | None = None,
         reset_attempts: bool = True,
         by: str | None = None,
-        call_timeout: Duration | None = None,
     ) -> None:
         """Bring the job back if it is dead or cancelled (WrongState), to run now, at `run_at` or after `delay`.
 
@@ -174,49 +189,124 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
         the audit; else the user of this process.
         """
         again = checked_again(run_at, delay, reset_attempts)
-        self._client.blocking(
-            lambda access: self._requeue(access, again, by, call_timeout), "handle.requeue", call_timeout
-        )
-
-    async def arequeue(
-        self,
-        *,
-        run_at: datetime | None = None,
-        delay: Duration | None = None,
-        reset_attempts: bool = True,
-        by: str | None = None,
-        call_timeout: Duration | None = None,
-    ) -> None:
-        """The same, awaited."""
-        again = checked_again(run_at, delay, reset_attempts)
-        await self._requeue(self._client.awaited, again, by, call_timeout)
-
-    async def _status(self, access: StoreAccess, call_timeout: Duration | None) -> State:
-        return (await self._read(self._client.budget(access, call_timeout, "status"))).state
-
-    async def _cancel(self, access: StoreAccess, by: str | None, call_timeout: Duration | None) -> None:
-        budget = self._client.budget(access, call_timeout, "cancel")
-        if by is None:
-            await self._client.lookup.cancel_job(self.id, budget)
-        else:
-            await self._audited("cancel", by, budget, lambda: self._client.lookup.cancel_job(self.id, budget))
-
-    async def _requeue(self, access: StoreAccess, again: Again, by: str | None, call_timeout: Duration | None) -> None:
-        budget = self._client.budget(access, call_timeout, "requeue")
         await self._audited("requeue", by, budget, lambda: self._client.lookup.requeue_job(self.id, again, budget))
 
-    # Waiting -------------------------------------------------------------------------------------------------
+    arequeue = requeue.awaited
 
-    def _waiting(self, timeout: Duration | None, method: str) -> polling.PollPauses:
-        return polling.PollPauses(timeout, method, f"job {self.id}", in_handler=is_in_handler())
+    # The job's own record -----------------------------------------------------------------------------------------
 
-    async def _ended(
-        self, access: StoreAccess, waiting: polling.PollPauses, call_timeout: Duration | None, what: str
-    ) -> JobInfo:
-        def read() -> Awaitable[JobInfo]:
-            return self._read(self._client.budget(access, call_timeout, what))
+    @both
+    async def info(self, budget: Budget) -> JobInfo:
+        """The job as it is now: its record (`.job`), state, worker, end of the lease, and the jobs it waits for.
 
-        return await self._in_time(polling.until_ended, access, read, waiting)
+        JobNotFound if there is no record. Blocks for one read of the store. The record holds the payload, the result
+        and the error text as they are stored; a repr shows none of them.
+        """
+        return await self._record(budget)
+
+    ainfo = info.awaited
+
+    @both
+    async def executions(self, budget: Budget) -> list[Attempt]:
+        """Every execution of the job that is known, oldest first; at most 25 that have ended, and the newest.
+
+        Error texts are without the values of the job's payload. A gap in the numbers: an execution was lost with no
+        worker left to tell, or it was left out of a long list.
+        """
+        from taskharbor.model.attempts import attempts_of
+        from taskharbor.policy.mask import without_payload
+
+        info = await self._record(budget)
+        found = attempts_of(info)
+        texts = without_payload(info.job, *(attempt.error for attempt in found))
+        return [replace(attempt, error=text) for attempt, text in zip(found, texts, strict=True)]
+
+    aexecutions = executions.awaited
+
+    @both
+    async def progress(self, budget: Budget) -> Progress | None:
+        """What the handler reported last with `ctx.progress`; None if it reported nothing. Stored with the heartbeat,
+        so it may be some seconds old; `at` says when it was reported."""
+        from taskharbor.model.progress import read_note
+
+        return read_note((await self._record(budget)).job.note)
+
+    aprogress = progress.awaited
+
+    @both
+    async def amend(
+        self,
+        budget: Budget,
+        *,
+        payload: Mapping[str, Any] | UnsetType = UNSET,
+        run_at: datetime | UnsetType | None = UNSET,
+        priority: int | UnsetType = UNSET,
+        max_attempts: int | UnsetType = UNSET,
+        timeout: Duration | UnsetType | None = UNSET,
+        metadata: Mapping[str, str | None] | UnsetType = UNSET,
+        expect: JobInfo | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Change a job that is neither running nor done (WrongState). What is not given stays as it is.
+
+        `payload`: arguments to replace, by name; the others stay. The handle of a task checks them against its
+        signature. `run_at`: another moment; None: at once. `timeout`: another limit; None: no limit. `priority` and
+        `max_attempts`: another number. `metadata`: entries to replace, None removes one.
+        `expect`: what `info()` returned; WrongState if the job was reserved or amended since. Without it a job that
+        changes meanwhile is read again, five times at most. `by`: who does it, for the audit; else the user of this
+        process.
+        """
+        from taskharbor.client.job_changes import check_expected, checked_changes
+        from taskharbor.client.job_control import Amendment
+
+        check_expected(expect, self.id)
+        changes = checked_changes(
+            payload=payload,
+            run_at=run_at,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            metadata=metadata,
+        )
+        made = Amendment(self._client, self.id, changes, expect, self._type, self._signature)
+        await self._audited("amend", by, budget, lambda: made.make(budget))
+
+    aamend = amend.awaited
+
+    @both
+    async def delete(self, budget: Budget, *, by: str | None = None) -> None:
+        """Forget the job, in whatever state it is; WrongState while unfinished jobs depend on it.
+
+        What a running handler returns is then refused. A workflow that took the job's place goes on. `by`: who does
+        it, for the audit; else the user of this process.
+        """
+        from taskharbor.client.job_control import delete_record
+
+        await self._audited("delete", by, budget, lambda: delete_record(self.id, budget))
+
+    adelete = delete.awaited
+
+    # Reading and waiting -------------------------------------------------------------------------------------------
+
+    async def _record(self, budget: Budget) -> JobInfo:
+        from taskharbor.client.job_control import read_record
+
+        return await read_record(self._client, self.id, budget)
+
+    async def _read(self, budget: Budget) -> JobInfo:
+        try:
+            return await self._client.lookup.job(self.id, budget)
+        except JobNotFound:
+            raise no_record(self.id) from None
+
+    async def _audited(self, action: str, by: str | None, budget: Budget, act: Callable[[], Awaitable[None]]) -> None:
+        from taskharbor.client.audit import audited
+
+        await audited(self._client, action, by, budget, act, ids=(self.id,))
+
+    async def _ended(self, budget: Budget, timeout: Duration | None) -> JobInfo:
+        waiting = polling.PollPauses(timeout, budget.method, f"job {self.id}", in_handler=budget.in_handler)
+        return await self._in_time(polling.until_ended, budget.access, lambda: self._read(budget.again()), waiting)
 
     async def _in_time(self, call: Callable[..., Awaitable[T]], access: StoreAccess, *args: Any) -> T:
         """Await a call that polls; TimeoutError with advice when the caller's time is over."""
@@ -226,40 +316,14 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
             advice = await polling.why_not_ended(self._client, access, late.info)
             raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {advice}") from None
 
-    async def _wait(self, access: StoreAccess, waiting: polling.PollPauses, call_timeout: Duration | None) -> State:
-        return (await self._ended(access, waiting, call_timeout, "wait")).state
-
-    async def _result(self, access: StoreAccess, waiting: polling.PollPauses, call_timeout: Duration | None) -> R_co:
-        info = await self._ended(access, waiting, call_timeout, "result")
-        return await self._outcome(info, self._client.budget(access, call_timeout, "result"))
-
-    def _watched(self, timeout: Duration | None, call_timeout: Duration | None, method: str) -> Watch:
+    def _watched(self, timeout: Duration | None, method: str) -> Watch:
         from taskharbor.client.watching import Watch
 
-        def read(access: StoreAccess) -> Awaitable[JobInfo]:
-            return self._read(self._client.budget(access, call_timeout, "watch"))
-
-        return Watch(read, self._waiting(timeout, method))
+        waiting = polling.PollPauses(timeout, method, f"job {self.id}", in_handler=is_in_handler())
+        return Watch(lambda access: self._read(self._client.budget(access, "watch")), waiting)
 
     def _changes(self, watch: Watch) -> Iterator[JobInfo]:
-        def step(access: StoreAccess) -> Coroutine[Any, Any, JobInfo | None]:
-            return self._in_time(watch.next, access)
-
-        while (info := self._client.blocking(step, "handle.watch", polls=True)) is not None:
+        while (
+            info := self._client.blocking(lambda access: self._in_time(watch.next, access), "handle.watch", polls=True)
+        ) is not None:
             yield info
-
-    async def _read(self, budget: Budget) -> JobInfo:
-        try:
-            return await self._client.lookup.job(self.id, budget)
-        except JobNotFound:
-            raise no_record(self.id) from None
-
-    async def _outcome(self, info: JobInfo, budget: Budget) -> R_co:
-        job = info.job
-        if info.state is State.DLQ:
-            raise dead(job)
-        if info.state is State.CANCELLED:
-            raise JobCancelled(job.id, job.reason)
-        # The job that took this one's place returns what its own task says, which is not known here.
-        value: R_co = await self._client.lookup.result(job, self._returns if job.id == self.id else Any, budget)
-        return value

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taskharbor.client.handle import no_record
 from taskharbor.client.job_changes import Changes, is_applied
-from taskharbor.client.record_calls import no_record
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import AMEND, AmendDriver, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import InvalidJob, JobNotFound, WrongState
 from taskharbor.model.job import JobInfo
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
     from taskharbor.model.amendment import Amend
@@ -41,7 +39,7 @@ async def delete_record(id: str, budget: Budget) -> None:
     """Forget a job. A try whose reply was lost may have deleted it: then the next one finds it gone, and succeeds."""
     is_repeated = False
 
-    async def delete(driver: Any) -> None:
+    async def delete(driver: Driver) -> None:
         nonlocal is_repeated
         may_be_gone, is_repeated = is_repeated, True
         error = (await driver.delete([id]))[0]
@@ -77,12 +75,11 @@ class Amendment:
 
     async def make(self, budget: Budget) -> None:
         """Read the job and change it; WrongState if it cannot be changed, or is not as expected."""
-        require(self._client.driver, AMEND, "amend")
         budget.doubt = lambda: AMEND_IN_DOUBT
         await with_retries(self._make, budget)
 
-    async def _make(self, driver: Any) -> None:
-        amender: AmendDriver = driver
+    async def _make(self, driver: Driver) -> None:
+        amender: Driver = driver
         for left in reversed(range(MAX_TRIES)):
             info = await self._read(amender)
             if self._sent is not None and is_applied(self._sent[0], self._sent[1].job, info.job):
@@ -100,7 +97,7 @@ class Amendment:
             if (again.job.deliveries, again.job.edits) == (info.job.deliveries, info.job.edits):
                 raise error  # its state is the reason
 
-    async def _read(self, driver: AmendDriver) -> JobInfo:
+    async def _read(self, driver: Driver) -> JobInfo:
         try:
             return await driver.inspect(self._id, self._client.clock.now())
         except JobNotFound:

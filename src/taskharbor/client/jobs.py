@@ -1,32 +1,56 @@
-"""Jobs by filter: `harbor.jobs(…)`."""
+"""Jobs by filter: `harbor.jobs(…)`, to iterate, to count, and to requeue, cancel or delete all of them.
+
+Acting on many jobs is an operation (`Operation`): small jobs that workers carry out, which survive crashes. The filter
+is frozen when the operation is made: what ends or is enqueued later is not touched.
+"""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
-from taskharbor.client.bulk_calls import BulkCalls
+from taskharbor.client.access import StoreAccess
+from taskharbor.client.budget import Budget
 from taskharbor.client.listing import Listing, at_least_one, one_of
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import ATTEMPTS, FILTERS, offers, require
-from taskharbor.drivers.listing import JobQuery
+from taskharbor.client.twins import both
+from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_label, check_name
 from taskharbor.model.error_class import error_class_of, error_query, full_error_name, is_bare
 from taskharbor.model.job import JobInfo, State
-from taskharbor.model.times import Duration, duration, moment
+from taskharbor.model.times import Duration, moment
 from taskharbor.tasks.task import Task
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
+    from taskharbor.bulk.plan import FrozenFilter, OperationPlan
     from taskharbor.client.client import Client
+    from taskharbor.client.operation import DryRun, Operation
+    from taskharbor.client.summary import Summary, SummaryKey
 
 PAGE_JOBS = 100  # whole records, with their payloads
 PAGE_IDS = 1000  # records without payloads
 COUNT_CAP_JOBS = 10_000
+DRY_RUN_SAMPLE = 20
+
+
+class ActionOptions(TypedDict, total=False):
+    """Options of an action on all jobs of a filter, which `Jobs.requeue` explains."""
+
+    limit: int | None
+    by: str | None
+
+
+class RequeueOptions(ActionOptions, total=False):
+    """Options of a requeue of all jobs of a filter, which `Jobs.requeue` explains."""
+
+    reset_attempts: bool
+    spread: Duration | None
+    canary: int
+    max_failures: int
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -55,7 +79,7 @@ class BareErrorName(ValueError):
         self.names = tuple(names)
 
 
-class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
+class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
     """A filter for jobs, made by `harbor.jobs(…)`: a value, which reads nothing until it is asked.
 
     Iterate it with `for` or `async for`: each item is a `JobInfo`. Its fields are the options of `harbor.jobs`.
@@ -70,6 +94,10 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
     2 ['net', 'net'] 1
     """
 
+    _name: ClassVar[str] = "jobs"
+    _called: ClassVar[str] = "jobs"
+    _page_size: ClassVar[int] = PAGE_JOBS
+
     _client: Client
     state: State | None = None
     queue: str | None = None
@@ -81,101 +109,189 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
     since: datetime | None = None
     until: datetime | None = None
     newest: bool = False
-    call_timeout: Duration | None = None
 
     def __repr__(self) -> str:
         names = [name for name in self.__struct_fields__[1:] if getattr(self, name) not in (None, False)]
         return f"Jobs({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    def count(self, cap: int = COUNT_CAP_JOBS, *, call_timeout: Duration | None = None) -> Count:
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    @both(polls=True)
+    async def count(self, budget: Budget, cap: int = COUNT_CAP_JOBS) -> Count:
         """How many there are; counting stops at `cap`."""
-        at_least_one(cap, "cap")
-        return self._client.blocking(
-            lambda access: self._count(access, cap, call_timeout), "jobs.count", polls=True, needs=("list",)
-        )
-
-    async def acount(self, cap: int = COUNT_CAP_JOBS, *, call_timeout: Duration | None = None) -> Count:
-        """The same, awaited."""
-        at_least_one(cap, "cap")
-        return await self._count(self._client.awaited, cap, call_timeout)
-
-    def ids(self, limit: int, *, call_timeout: Duration | None = None) -> list[str]:
-        """The ids of the first `limit` jobs."""
-        at_least_one(limit, "limit")
-        return self._client.blocking(
-            lambda access: self._ids(access, limit, call_timeout), "jobs.ids", polls=True, needs=("list",)
-        )
-
-    async def aids(self, limit: int, *, call_timeout: Duration | None = None) -> list[str]:
-        """The same, awaited."""
-        at_least_one(limit, "limit")
-        return await self._ids(self._client.awaited, limit, call_timeout)
-
-    def preview(self, limit: int = 20, *, call_timeout: Duration | None = None) -> list[JobInfo]:
-        """The first `limit` jobs, without their payloads, results and trails."""
-        at_least_one(limit, "limit")
-        return self._client.blocking(
-            lambda access: self._preview(access, limit, call_timeout), "jobs.preview", polls=True, needs=("list",)
-        )
-
-    async def apreview(self, limit: int = 20, *, call_timeout: Duration | None = None) -> list[JobInfo]:
-        """The same, awaited."""
-        at_least_one(limit, "limit")
-        return await self._preview(self._client.awaited, limit, call_timeout)
-
-    async def _count(self, access: StoreAccess, cap: int, call_timeout: Duration | None) -> Count:
-        found, more = await self._some(access, cap, PAGE_IDS, call_timeout)
+        found, more = await self._some(budget, at_least_one(cap, "cap"), PAGE_IDS)
         return Count(len(found), more)
 
-    async def _ids(self, access: StoreAccess, limit: int, call_timeout: Duration | None) -> list[str]:
-        found, _ = await self._some(access, limit, PAGE_IDS, call_timeout)
+    acount = count.awaited
+
+    @both(polls=True)
+    async def ids(self, budget: Budget, limit: int) -> list[str]:
+        """The ids of the first `limit` jobs."""
+        found, _ = await self._some(budget, at_least_one(limit, "limit"), PAGE_IDS)
         return [info.job.id for info in found]
 
-    async def _preview(self, access: StoreAccess, limit: int, call_timeout: Duration | None) -> list[JobInfo]:
-        found, _ = await self._some(access, limit, PAGE_IDS, call_timeout)
+    aids = ids.awaited
+
+    @both(polls=True)
+    async def preview(self, budget: Budget, limit: int = 20) -> list[JobInfo]:
+        """The first `limit` jobs, without their payloads, results and trails."""
+        found, _ = await self._some(budget, at_least_one(limit, "limit"), PAGE_IDS)
         return found
 
-    def _verb(self) -> tuple[str, str, int]:
-        return "jobs", "list", PAGE_JOBS
+    apreview = preview.awaited
+
+    @both(polls=True)
+    async def summary(self, budget: Budget, by: SummaryKey = "fingerprint") -> Summary:
+        """How many of the newest 10,000 jobs have the same fingerprint, error, type, reason or queue: the largest
+        group first, each with its newest, its oldest and a sample."""
+        from taskharbor.client.summary import read_summary
+
+        return await read_summary(self, budget, by)
+
+    asummary = summary.awaited
+
+    # Acting on all of them -----------------------------------------------------------------------------------------
+
+    @overload
+    def requeue(self, *, dry_run: Literal[False] = False, **options: Unpack[RequeueOptions]) -> Operation: ...
+    @overload
+    def requeue(self, *, dry_run: Literal[True], **options: Unpack[RequeueOptions]) -> DryRun: ...
+    def requeue(self, *, dry_run: bool = False, **options: Unpack[RequeueOptions]) -> Operation | DryRun:
+        """Bring all of them back: a filter with `state="dlq"` or `state="cancelled"`.
+
+        `spread`: over how long they start; without it at once. `canary`: how many to try first, at most 100; if more
+        than `max_failures` of those die again, the operation is held and the rest stays dead. `limit`: at most this
+        many, the oldest ids first. `reset_attempts=False`: keep the count of failures. `by`: who acts, for the audit.
+        `dry_run=True`: change nothing, and return what would be touched.
+        """
+        return self._begin(self._plan("requeue", **options), dry_run)
+
+    @overload
+    async def arequeue(self, *, dry_run: Literal[False] = False, **options: Unpack[RequeueOptions]) -> Operation: ...
+    @overload
+    async def arequeue(self, *, dry_run: Literal[True], **options: Unpack[RequeueOptions]) -> DryRun: ...
+    async def arequeue(self, *, dry_run: bool = False, **options: Unpack[RequeueOptions]) -> Operation | DryRun:
+        """The same, awaited."""
+        return await self._abegin(self._plan("requeue", **options), dry_run)
+
+    @overload
+    def cancel(self, *, dry_run: Literal[False] = False, **options: Unpack[ActionOptions]) -> Operation: ...
+    @overload
+    def cancel(self, *, dry_run: Literal[True], **options: Unpack[ActionOptions]) -> DryRun: ...
+    def cancel(self, *, dry_run: bool = False, **options: Unpack[ActionOptions]) -> Operation | DryRun:
+        """Cancel all of them that have not ended. `limit`, `dry_run` and `by` are as for `requeue`."""
+        return self._begin(self._plan("cancel", **options), dry_run)
+
+    @overload
+    async def acancel(self, *, dry_run: Literal[False] = False, **options: Unpack[ActionOptions]) -> Operation: ...
+    @overload
+    async def acancel(self, *, dry_run: Literal[True], **options: Unpack[ActionOptions]) -> DryRun: ...
+    async def acancel(self, *, dry_run: bool = False, **options: Unpack[ActionOptions]) -> Operation | DryRun:
+        """The same, awaited."""
+        return await self._abegin(self._plan("cancel", **options), dry_run)
+
+    @overload
+    def delete(self, *, dry_run: Literal[False] = False, **options: Unpack[ActionOptions]) -> Operation: ...
+    @overload
+    def delete(self, *, dry_run: Literal[True], **options: Unpack[ActionOptions]) -> DryRun: ...
+    def delete(self, *, dry_run: bool = False, **options: Unpack[ActionOptions]) -> Operation | DryRun:
+        """Forget all of them, for good: a filter with a state. `limit`, `dry_run` and `by` are as for `requeue`.
+
+        A job that an unfinished one depends on is skipped.
+        """
+        return self._begin(self._plan("delete", **options), dry_run)
+
+    @overload
+    async def adelete(self, *, dry_run: Literal[False] = False, **options: Unpack[ActionOptions]) -> Operation: ...
+    @overload
+    async def adelete(self, *, dry_run: Literal[True], **options: Unpack[ActionOptions]) -> DryRun: ...
+    async def adelete(self, *, dry_run: bool = False, **options: Unpack[ActionOptions]) -> Operation | DryRun:
+        """The same, awaited."""
+        return await self._abegin(self._plan("delete", **options), dry_run)
+
+    def _plan(self, action: str, *, by: str | None = None, **options: Any) -> OperationPlan:
+        from taskharbor.bulk.plan import Action
+        from taskharbor.client.audit import actor
+        from taskharbor.client.operation import checked_plan
+
+        known = (RequeueOptions if action == "requeue" else ActionOptions).__annotations__
+        for name in options:
+            if name not in known:
+                raise TypeError(f"jobs.{action}() got an unexpected keyword argument {name!r}")
+        return checked_plan(Action(action), self.frozen(), actor(by), **options)
+
+    def frozen(self) -> FrozenFilter:
+        """The filter, as an operation keeps it."""
+        from taskharbor.bulk.plan import FrozenFilter
+
+        return FrozenFilter(**{name: getattr(self, name) for name in FrozenFilter.__struct_fields__})
+
+    def _begin(self, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
+        return self._client.blocking(
+            lambda access: self._begun(access, plan, dry_run), f"jobs.{plan.action}", polls=True
+        )
+
+    async def _abegin(self, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
+        return await self._begun(self._client.awaited, plan, dry_run)
+
+    async def _begun(self, access: StoreAccess, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
+        from taskharbor.client.operation import begin
+
+        budget = self._client.budget(access, plan.action)
+        await self._refuse_bare_error(budget)
+        return await (self._dry_run(budget, plan) if dry_run else begin(self._client, budget.again(), plan))
+
+    async def _dry_run(self, budget: Budget, plan: OperationPlan) -> DryRun:
+        from taskharbor.bulk.slices import is_meant
+        from taskharbor.client.operation import DryRun
+
+        now = self._client.clock.now()
+        cut = min(self.until or now, now)
+        error = None if self.error is None else full_error_name(self.error)
+        found, more = await msgspec.structs.replace(self, until=cut, error=error)._some(
+            budget, COUNT_CAP_JOBS, PAGE_IDS
+        )
+        meant = [info for info in found if is_meant(plan, info)]
+        return DryRun(plan.action.value, Count(len(meant), more), meant[:DRY_RUN_SAMPLE], cut)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
 
     async def _page(
-        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+        self, budget: Budget, cursor: str | None, limit: int, whole: bool
     ) -> tuple[Sequence[JobInfo], str | None]:
         named = {} if self.error is None else error_query(self.error)
-        return await self._listed(access, cursor, limit, call_timeout, whole, named)
+        return await self._listed(budget, cursor, limit, whole, named)
 
     async def _listed(
-        self,
-        access: StoreAccess,
-        cursor: str | None,
-        limit: int,
-        call_timeout: Duration | None,
-        whole: bool,
-        error: dict[str, str],
+        self, budget: Budget, cursor: str | None, limit: int, whole: bool, error: dict[str, str]
     ) -> tuple[Sequence[JobInfo], str | None]:
         """A page of the jobs with this error, which fit the rest of the filter."""
         client = self._client
-        names = {"queue": self.queue, "state": self.state, "type": self.type, "group": self.group, "flow_id": self.flow}
-        if offers(client.driver, FILTERS):
-            more: dict[str, Any] = {**error, "fingerprint": self.fingerprint, "since": self.since, "until": self.until}
-            more |= {"payloads": whole}
-            given = {**names, **more, "order": "-id" if self.newest else "id"}
-        else:
-            self._check_features()
-            given = names
+        if (self.error is not None or self.fingerprint is not None) and client.driver.unkept:
+            raise client.driver.missing("error= or fingerprint=")
 
-        async def read(driver: Any) -> tuple[Sequence[JobInfo], str | None]:
-            page = await driver.list(now=client.clock.now(), cursor=cursor, limit=limit, **given)
+        async def read(driver: Driver) -> tuple[Sequence[JobInfo], str | None]:
+            page = await driver.list(
+                now=client.clock.now(),
+                queue=self.queue,
+                state=self.state,
+                type=self.type,
+                group=self.group,
+                flow_id=self.flow,
+                **error,
+                fingerprint=self.fingerprint,
+                since=self.since,
+                until=self.until,
+                order="-id" if self.newest else "id",
+                payloads=whole,
+                cursor=cursor,
+                limit=limit,
+            )
             return page.items, page.cursor
 
-        timeout = self.call_timeout if call_timeout is None else call_timeout
-        items, following = await with_retries(read, client.budget(access, timeout, "jobs"))
-        if given is names and (self.since is not None or self.until is not None):
-            wanted = JobQuery(None, None, None, None, None, None, limit, since=self.since, until=self.until)
-            items = [info for info in items if wanted.fits(info.job, info.state)]
-        return items, following
+        return await with_retries(read, budget)
 
-    async def _refuse_bare_error(self, access: StoreAccess, call_timeout: Duration | None) -> None:
+    async def _refuse_bare_error(self, budget: Budget) -> None:
         """BareErrorName if jobs that fit the rest of the filter died of a class that the bare name may mean as well.
 
         All of them are looked at: what is changed must not depend on what a page happens to hold.
@@ -186,22 +302,14 @@ class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=Tru
         cursor: str | None = None
         while True:
             named = {"error_name": self.error}
-            items, cursor = await self._listed(access, cursor, PAGE_IDS, call_timeout, False, named)
+            items, cursor = await self._listed(budget.again("jobs"), cursor, PAGE_IDS, False, named)
             found |= {info.job.error_class for info in items}
             if cursor is None:
                 break
         if found:
             own = full_error_name(self.error)
-            of_own, _ = await msgspec.structs.replace(self, error=own)._some(access, 1, 1, call_timeout)
+            of_own, _ = await msgspec.structs.replace(self, error=own)._some(budget, 1, 1)
             raise BareErrorName(self.error, [*([own] if of_own else []), *sorted(found)])
-
-    def _check_features(self) -> None:
-        """FeatureMissing for what a driver without `filters` cannot list, and what cannot be sorted out here."""
-        driver = self._client.driver
-        if self.newest:
-            require(driver, FILTERS, "newest=True")
-        if self.error is not None or self.fingerprint is not None:
-            require(driver, ATTEMPTS if not offers(driver, ATTEMPTS) else FILTERS, "error= and fingerprint=")
 
 
 def checked_jobs(
@@ -217,7 +325,6 @@ def checked_jobs(
     since: datetime | None,
     until: datetime | None,
     newest: bool,
-    call_timeout: Duration | None,
 ) -> Jobs:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
     job_type = type.name if isinstance(type, Task) else type
@@ -242,5 +349,4 @@ def checked_jobs(
         since=None if since is None else moment(since, "since"),
         until=None if until is None else moment(until, "until"),
         newest=newest,
-        call_timeout=None if call_timeout is None else duration(call_timeout, "call_timeout", zero=False),
     )

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from taskharbor.client.budget import Budget
 from taskharbor.client.portal import refuse_on_loop
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
     from taskharbor.client.client import Client
-    from taskharbor.model.times import Duration
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -31,21 +30,19 @@ class Listing(Generic[T]):
 
     if TYPE_CHECKING:
         _client: Client
-        call_timeout: Duration | None
 
     async def _page(
-        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+        self, budget: Budget, cursor: str | None, limit: int, whole: bool
     ) -> tuple[Sequence[T], str | None]:
         """One page, and the cursor of the next; `whole`: with everything that the records hold."""
         raise NotImplementedError
 
-    def _verb(self) -> tuple[str, str, int]:
-        """How errors name it ("jobs"), the verb of the driver that it needs, and the size of its pages."""
-        raise NotImplementedError
+    _name: ClassVar[str]
+    """How errors name it, as in `harbor.jobs`."""
+    _page_size: ClassVar[int]
 
     def __iter__(self) -> Iterator[T]:
-        name, _, _ = self._verb()
-        refuse_on_loop(f"harbor.{name}", f"async for … in harbor.{name}(...)")
+        refuse_on_loop(f"harbor.{self._name}", f"async for … in harbor.{self._name}(...)")
         return self._items()
 
     def _items(self) -> Iterator[T]:
@@ -57,33 +54,28 @@ class Listing(Generic[T]):
                 return
 
     def _blocking_page(self, cursor: str | None) -> tuple[Sequence[T], str | None]:
-        name, verb, size = self._verb()
         return self._client.blocking(
-            lambda access: self._page(access, cursor, size, None, True),
-            f"harbor.{name}",
-            self.call_timeout,
-            needs=(verb,),
-            instead=f"async for … in harbor.{name}(...)",
+            lambda access: self._page(self._client.budget(access, self._name), cursor, self._page_size, True),
+            f"harbor.{self._name}",
+            instead=f"async for … in harbor.{self._name}(...)",
         )
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        _, _, size = self._verb()
         cursor: str | None = None
         while True:
-            items, cursor = await self._page(self._client.awaited, cursor, size, None, True)
+            budget = self._client.budget(self._client.awaited, self._name)
+            items, cursor = await self._page(budget, cursor, self._page_size, True)
             for item in items:
                 yield item
             if cursor is None:
                 return
 
-    async def _some(
-        self, access: StoreAccess, most: int, page: int, call_timeout: Duration | None
-    ) -> tuple[list[T], bool]:
+    async def _some(self, budget: Budget, most: int, page: int) -> tuple[list[T], bool]:
         """Up to `most` items without payloads, and whether there may be more; reads at most MAX_PAGES pages."""
         found: list[T] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            items, cursor = await self._page(access, cursor, min(page, most - len(found)), call_timeout, False)
+            items, cursor = await self._page(budget.again(self._name), cursor, min(page, most - len(found)), False)
             found += items
             if cursor is None or len(found) >= most:
                 break

@@ -12,7 +12,7 @@ from taskharbor.client.budget import Budget
 from taskharbor.client.external_jobs import failed_externals, read_flow
 from taskharbor.client.requeue import Again, requeue_flow
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec, type_name
 from taskharbor.model.errors import WrongState
@@ -39,7 +39,7 @@ class JobLookup:
         stands for the whole would be blocked for ever.
         """
 
-        async def read(driver: ClientDriver) -> JobInfo:
+        async def read(driver: Driver) -> JobInfo:
             own, last = await self._follow(driver, id)
             if last.state.terminal or not _is_own_flow(own.job, last.job):
                 return last
@@ -53,7 +53,7 @@ class JobLookup:
         `externals`: jobs that are not part of the flow, and that it may wait for.
         """
 
-        async def read(driver: ClientDriver) -> JobInfo:
+        async def read(driver: Driver) -> JobInfo:
             _, last = await self._follow(driver, id)
             for flow in {flow_id: None, last.job.flow_id: None}:  # they differ if it was known by its key
                 if not last.state.terminal and flow is not None:
@@ -94,7 +94,7 @@ class JobLookup:
     async def cancel_job(self, id: str, budget: Budget) -> None:
         """Cancel a job, or the workflow that took its place, even if it takes it at this moment."""
 
-        async def cancel(driver: ClientDriver) -> None:
+        async def cancel(driver: Driver) -> None:
             while True:
                 own, last = await self._follow(driver, id)
                 if _is_own_flow(own.job, last.job):
@@ -121,7 +121,7 @@ class JobLookup:
         """
         was_ended = False
 
-        async def requeue(driver: ClientDriver) -> None:
+        async def requeue(driver: Driver) -> None:
             nonlocal was_ended
             own, last = await self._follow(driver, id)
             now, is_repeated = self._clock.now(), was_ended
@@ -144,14 +144,14 @@ class JobLookup:
         budget.doubt = lambda: REQUEUE_IN_DOUBT
         return await with_retries(lambda driver: requeue_flow(driver, id, Again(), self._clock.now()), budget)
 
-    async def _follow(self, driver: ClientDriver, id: str) -> tuple[JobInfo, JobInfo]:
+    async def _follow(self, driver: Driver, id: str) -> tuple[JobInfo, JobInfo]:
         """A job, and the one that stands for it in the end."""
         own = last = await driver.inspect(id, self._clock.now())
         while last.job.handed_to is not None:
             last = await driver.inspect(last.job.handed_to, self._clock.now())
         return own, last
 
-    async def _failed_in(self, driver: ClientDriver, flow_id: str) -> JobInfo | None:
+    async def _failed_in(self, driver: Driver, flow_id: str) -> JobInfo | None:
         """A dead or a cancelled job of a flow."""
         for state in (State.DLQ, State.CANCELLED):
             cursor: str | None = None

@@ -23,11 +23,13 @@ from taskharbor.bulk.plan import (
 from taskharbor.bulk.record import begun_entry, ended_entry
 from taskharbor.bulk.runner import OperationRunner
 from taskharbor.client.audit import audited, put_entry
+from taskharbor.client.budget import Budget
 from taskharbor.client.jobs import Count
 from taskharbor.client.listing import at_least_one
 from taskharbor.client.portal import refuse_on_loop
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import FILTERS, SEEN, require
+from taskharbor.client.twins import both
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import BackendUnavailable, JobNotFound, WrongState
 from taskharbor.model.events import OperatorActed
 from taskharbor.model.ids import new_id
@@ -35,7 +37,6 @@ from taskharbor.model.job import OPERATIONS_QUEUE, JobInfo, State
 from taskharbor.model.times import Duration, duration, to_ms
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
     from taskharbor.client.client import Client
 
 POLL_S = 0.5
@@ -82,6 +83,8 @@ class Operation:
 
     __slots__ = ("_client", "id")
 
+    _called = "operation"
+
     def __init__(self, client: Client, id: str) -> None:
         self._client = client
         self.id = id
@@ -89,51 +92,55 @@ class Operation:
     def __repr__(self) -> str:
         return f"Operation({self.id!r})"
 
-    def status(self, *, call_timeout: Duration | None = None) -> OperationStatus:
+    @both
+    async def status(self, budget: Budget) -> OperationStatus:
         """Whether it runs, or how it ended. JobNotFound if its slices are gone, a week after its end."""
-        return self.progress(call_timeout=call_timeout).status
+        return progress_of(await self._newest(budget)).status
 
-    async def astatus(self, *, call_timeout: Duration | None = None) -> OperationStatus:
-        """The same, awaited."""
-        return (await self.aprogress(call_timeout=call_timeout)).status
+    astatus = status.awaited
 
-    def progress(self, *, call_timeout: Duration | None = None) -> OperationProgress:
+    @both
+    async def progress(self, budget: Budget) -> OperationProgress:
         """How far it is. Blocks for one read of the store."""
-        return self._client.blocking(
-            lambda access: self._progress(access, call_timeout), "operation.progress", call_timeout, needs=("list",)
-        )
+        return progress_of(await self._newest(budget))
 
-    async def aprogress(self, *, call_timeout: Duration | None = None) -> OperationProgress:
-        """The same, awaited."""
-        return await self._progress(self._client.awaited, call_timeout)
+    aprogress = progress.awaited
 
-    def stop(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
+    @both
+    async def stop(self, budget: Budget, *, by: str | None = None) -> None:
         """Let it do no more. What it has not touched stays as it is; a slice that is under way may still end.
 
         `by`: who stops it, for the audit. One that has ended stays as it is.
         """
-        self._client.blocking(
-            lambda access: self._stop(access, by, call_timeout),
-            "operation.stop",
-            call_timeout,
-            needs=("list", "cancel_flow", "put_audit"),
-        )
+        client = self._client
+        if progress_of(await self._newest(budget.again())).status.ended:
+            return
+        await audited(client, "stop", by, budget, lambda: client.lookup.cancel_flow(self.id, budget), target=self.id)
+        info = await self._newest(budget.again())
+        if progress_of(info).status is OperationStatus.STOPPED:
+            entry = ended_entry(self.id, read_state(info.job.payload), OperationStatus.STOPPED)
+            await put_entry(client, entry, budget)
+            client.emit(OperatorActed(entry))
 
-    async def astop(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
-        """The same, awaited."""
-        await self._stop(self._client.awaited, by, call_timeout)
+    astop = stop.awaited
 
-    def wait(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> OperationProgress:
+    @both(polls=True, instead="await operation.await_(...)")
+    async def wait(self, budget: Budget, timeout: Duration | None = None) -> OperationProgress:
         """Wait until it has ended, and return how; TimeoutError after `timeout`."""
-        return self._client.blocking(
-            lambda access: self._wait(access, timeout, call_timeout), "operation.wait", polls=True, needs=("list",)
-        )
+        access, pause = budget.access, 0.05
+        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        ends = None if seconds is None else access.time() + seconds
+        while True:
+            progress = progress_of(await self._newest(budget.again()))
+            if progress.status.ended:
+                return progress
+            left = pause if ends is None else min(pause, ends - access.time())
+            if left <= 0:
+                raise TimeoutError(f"operation {self.id} has not ended within {seconds:g} s; it goes on")
+            await access.sleep(left)
+            pause = min(pause * 1.5, 1.0)
 
-    async def await_(
-        self, timeout: Duration | None = None, *, call_timeout: Duration | None = None
-    ) -> OperationProgress:
-        """The same, awaited. (`await` is a keyword.)"""
-        return await self._wait(self._client.awaited, timeout, call_timeout)
+    await_ = wait.awaited
 
     def run(self, *, on_progress: Callable[[OperationProgress], None] | None = None) -> OperationProgress:
         """Carry it out in this program, with whatever workers do of it, and return how it ended.
@@ -148,7 +155,7 @@ class Operation:
         """The same, awaited."""
         client, pause = self._client, POLL_S
         while True:
-            driver: Any = await client.awaited.driver(0)
+            driver: Driver = await client.awaited.driver(0)
             runner = OperationRunner(driver, client.clock, f"operation-{self.id}", client.observers)
             try:
                 ran = await _to_its_end(runner.run_one())
@@ -158,7 +165,7 @@ class Operation:
                 ran = False
             if not ran and await driver.is_paused(OPERATIONS_QUEUE):
                 raise WrongState(f"the queue {OPERATIONS_QUEUE} is paused, so no operation goes on; resume it first")
-            progress = await self._progress(client.awaited, None)
+            progress = progress_of(await self._newest())
             if on_progress is not None:
                 on_progress(progress)
             if progress.status.ended:
@@ -169,17 +176,17 @@ class Operation:
 
     async def aaction(self) -> str:
         """What it does: requeue, cancel or delete."""
-        return read_state((await self._newest(self._client.awaited, None)).job.payload).plan.action.value
+        return read_state((await self._newest()).job.payload).plan.action.value
 
     async def aretry(self) -> None:
         """Bring the slice back that made it fail, so that it goes on from there."""
         client = self._client
-        info = await self._newest(client.awaited, None)
+        info = await self._newest()
         state = read_state(info.job.payload)
-        budget = client.budget(client.awaited, None, "resume")
+        budget = client.budget(client.awaited, "resume")
         await put_entry(client, begun_entry(self.id, state.plan, state.began_at), budget)
 
-        async def requeue(driver: Any) -> None:
+        async def requeue(driver: Driver) -> None:
             (refused,) = await driver.requeue([info.job.id], client.clock.now())
             if refused is not None:
                 raise refused
@@ -188,20 +195,16 @@ class Operation:
 
     async def _until_due(self, most: float) -> float:
         """Seconds until the next slice is due, at most `most`."""
-        info = await self._newest(self._client.awaited, None)
+        info = await self._newest()
         if info.job.run_at is None:
             return most
         return min(most, max((info.job.run_at - self._client.clock.now()).total_seconds(), 0.01))
 
-    async def _progress(self, access: StoreAccess, call_timeout: Duration | None) -> OperationProgress:
-        return progress_of(await self._newest(access, call_timeout))
-
-    async def _newest(self, access: StoreAccess, call_timeout: Duration | None) -> JobInfo:
+    async def _newest(self, budget: Budget | None = None) -> JobInfo:
         """The newest slice: it has the state of the whole."""
         client = self._client
-        require(client.driver, FILTERS, "operation")
 
-        async def read(driver: Any) -> JobInfo:
+        async def read(driver: Driver) -> JobInfo:
             page = await driver.list(flow_id=self.id, order="-id", limit=1, now=client.clock.now())
             if not page.items:
                 raise JobNotFound(
@@ -211,35 +214,7 @@ class Operation:
             found: JobInfo = page.items[0]
             return found
 
-        return await with_retries(read, client.budget(access, call_timeout, "operation"))
-
-    async def _stop(self, access: StoreAccess, by: str | None, call_timeout: Duration | None) -> None:
-        client = self._client
-        budget = client.budget(access, call_timeout, "stop")
-        if progress_of(await self._newest(access, call_timeout)).status.ended:
-            return
-        await audited(client, "stop", by, budget, lambda: client.lookup.cancel_flow(self.id, budget), target=self.id)
-        info = await self._newest(access, call_timeout)
-        if progress_of(info).status is OperationStatus.STOPPED:
-            entry = ended_entry(self.id, read_state(info.job.payload), OperationStatus.STOPPED)
-            await put_entry(client, entry, budget)
-            client.emit(OperatorActed(entry))
-
-    async def _wait(
-        self, access: StoreAccess, timeout: Duration | None, call_timeout: Duration | None
-    ) -> OperationProgress:
-        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
-        ends = None if seconds is None else access.time() + seconds
-        pause = 0.05
-        while True:
-            progress = await self._progress(access, call_timeout)
-            if progress.status.ended:
-                return progress
-            left = pause if ends is None else min(pause, ends - access.time())
-            if left <= 0:
-                raise TimeoutError(f"operation {self.id} has not ended within {seconds:g} s; it goes on")
-            await access.sleep(left)
-            pause = min(pause * 1.5, 1.0)
+        return await with_retries(read, budget or client.budget(client.awaited, "operation"))
 
 
 async def _to_its_end(slice: Coroutine[Any, Any, bool]) -> bool:
@@ -332,11 +307,8 @@ def _said(state: State | None) -> str:
     return "None" if state is None else repr(state.value)
 
 
-async def begin(client: Client, access: StoreAccess, plan: OperationPlan, call_timeout: Duration | None) -> Operation:
+async def begin(client: Client, budget: Budget, plan: OperationPlan) -> Operation:
     """Store the first slice of an operation, and its entry in the audit."""
-    require(client.driver, FILTERS, plan.action)
-    require(client.driver, SEEN, plan.action)
-    budget = client.budget(access, call_timeout, plan.action)
     budget.doubt = lambda: BEGUN_IN_DOUBT
     await with_retries(lambda driver: driver.server_time(), budget)  # so that the clock follows the store's
     now = client.clock.now()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from taskharbor.client.retries import with_retries
 from taskharbor.client.store_calls import COUNTS_CAP_JOBS
-from taskharbor.drivers.features import FILTERS, offers
-from taskharbor.model.job import QueueHead, State
-from taskharbor.model.queue_heads import read_heads
+from taskharbor.drivers import heads
+from taskharbor.drivers.base import Driver
 
 if TYPE_CHECKING:
     from taskharbor.client.budget import Budget
@@ -34,32 +33,19 @@ class QueueInfo(msgspec.Struct, frozen=True):
 
 async def read_counts(client: Client, cap: int | None, budget: Budget) -> dict[str, dict[str, int]]:
     """How many jobs are in which state, by queue; with a cap, it stands for "that many or more"."""
-    return await with_retries(lambda driver: _counts(client, driver, cap), budget)
+    return await with_retries(lambda driver: heads.read_counts(driver, client.clock.now(), cap), budget)
 
 
 async def read_queues(client: Client, budget: Budget) -> list[QueueInfo]:
     """The queues that hold a job or are paused, in the order of their names."""
 
-    async def read(driver: Any) -> list[QueueInfo]:
-        counts = await _counts(client, driver, COUNTS_CAP_JOBS)
-        names = sorted({*await driver.queues(), *counts})
-        waiting = [name for name in names if counts.get(name, {}).get(State.READY)]
-        heads = await read_heads(driver, waiting, client.clock.now())
-        return [await _queue(driver, heads.get(name) or QueueHead(name), counts.get(name, {})) for name in names]
+    async def read(driver: Driver) -> list[QueueInfo]:
+        now = client.clock.now()
+        counts = await heads.read_counts(driver, now, COUNTS_CAP_JOBS)
+        waiting = await heads.read_waiting(driver, counts, sorted({*await driver.queues(), *counts}), now)
+        return [
+            QueueInfo(name, await driver.is_paused(name), counts.get(name, {}), head.oldest_at, head.oldest_known)
+            for name, head in waiting.items()
+        ]
 
     return await with_retries(read, budget)
-
-
-async def _counts(client: Client, driver: Any, cap: int | None) -> dict[str, dict[str, int]]:
-    now = client.clock.now()
-    is_capped = cap is not None and offers(client.driver, FILTERS)
-    found: dict[str, dict[str, int]] = await (driver.counts(now, cap) if is_capped else driver.counts(now))
-    # In the order of names, and of states as a job goes through them: every store has an order of its own.
-    return {
-        name: {state.value: states[state] for state in State if state in states}
-        for name, states in sorted(found.items())
-    }
-
-
-async def _queue(driver: Any, head: QueueHead, counts: dict[str, int]) -> QueueInfo:
-    return QueueInfo(head.queue, await driver.is_paused(head.queue), counts, head.oldest_at, head.oldest_known)

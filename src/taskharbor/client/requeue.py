@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from taskharbor.client.external_jobs import failed_externals, waits_for_externals
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import State
 from taskharbor.model.times import Duration, duration, moment, round_up
@@ -40,7 +40,7 @@ def checked_again(run_at: datetime | None, delay: Duration | None, reset_attempt
     )
 
 
-async def requeue_flow(driver: ClientDriver, id: str, again: Again, now: datetime) -> int:
+async def requeue_flow(driver: Driver, id: str, again: Again, now: datetime) -> int:
     """Bring the dead jobs of a flow back; returns their number. It goes on exactly there.
 
     Also the dead jobs outside of the flow that it waits for, because a step of it was found to be one of them by its

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from taskharbor.client.budget import Budget
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -16,12 +16,12 @@ MAX_TRIES = 5
 FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: 0.75 to 1.5 seconds in all
 
 
-async def with_retries(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:
+async def with_retries(call: Callable[[Driver], Awaitable[T]], budget: Budget) -> T:
     """Make a call that may be repeated, until it succeeds, fails five times, or has spent its budget."""
     return await budget.access.within(budget, _tries, call, budget)
 
 
-async def _tries(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:
+async def _tries(call: Callable[[Driver], Awaitable[T]], budget: Budget) -> T:
     access = budget.access
     closings = access.closings()
     pause = FIRST_PAUSE_S

@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import SCHEDULES, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import ScheduleNotFound, WrongState
 from taskharbor.model.job import JobRecord
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule
@@ -61,11 +61,10 @@ class ChangeCall:
 
     async def make(self, budget: Budget) -> FoundSchedule:
         """Make the change, and return the schedule as it is then."""
-        require(self._client.driver, SCHEDULES, "schedules")
         budget.doubt = lambda: f"The schedule may or may not have changed; harbor.schedules.get({self._name!r}) says it"
         return await with_retries(lambda driver: self._make(driver, budget), budget)
 
-    async def _make(self, driver: Any, budget: Budget) -> FoundSchedule:
+    async def _make(self, driver: Driver, budget: Budget) -> FoundSchedule:
         for _ in range(MAX_TRIES):
             found = await read_row(driver, self._name)
             schedule = None if found is None else readable(found)
@@ -100,11 +99,10 @@ class DeleteCall:
 
     async def make(self, budget: Budget) -> FoundSchedule:
         """Delete it, and return what it was."""
-        require(self._client.driver, SCHEDULES, "schedules.delete")
         budget.doubt = lambda: "The schedule may or may not be deleted; delete it again: that does no harm"
         return await with_retries(lambda driver: self._make(driver, budget), budget)
 
-    async def _make(self, driver: Any, budget: Budget) -> FoundSchedule:
+    async def _make(self, driver: Driver, budget: Budget) -> FoundSchedule:
         for _ in range(MAX_TRIES):
             found = await read_row(driver, self._name)
             if self._sent is not None and (found is None or _born(found) != _born(self._sent)):
@@ -120,7 +118,7 @@ class DeleteCall:
         raise _too_busy(self._name)
 
 
-async def read_row(driver: Any, name: str) -> FoundSchedule | None:
+async def read_row(driver: Driver, name: str) -> FoundSchedule | None:
     """A schedule by its name, as it is stored."""
     page = await driver.schedules(names=[name], limit=1)
     if not page.items:
@@ -132,9 +130,8 @@ async def read_row(driver: Any, name: str) -> FoundSchedule | None:
         return FoundSchedule(row, None, str(error))
 
 
-async def read_schedule(client: Client, name: str, budget: Budget) -> FoundSchedule:
+async def read_schedule(name: str, budget: Budget) -> FoundSchedule:
     """A schedule by its name; ScheduleNotFound if there is none."""
-    require(client.driver, SCHEDULES, "schedules")
     found = await with_retries(lambda driver: read_row(driver, name), budget)
     if found is None:
         raise not_found(name)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from taskharbor.client.budget import Budget
 from taskharbor.client.listing import Listing
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import SCHEDULES, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.schedule import StoredSchedule
-from taskharbor.model.times import Duration
 from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
     from taskharbor.client.client import Client
 
 PAGE_SCHEDULES = 100
@@ -88,25 +87,20 @@ def info_of(row: StoredSchedule, schedule: Schedule | None = None) -> ScheduleIn
 class ScheduleListing(Listing[ScheduleInfo], msgspec.Struct, frozen=True, kw_only=True):
     """Schedules in the order of their names: a value to iterate, `for` or `async for`; reads nothing until then."""
 
+    _name: ClassVar[str] = "schedules.list"
+    _page_size: ClassVar[int] = PAGE_SCHEDULES
+
     _client: Client
     queue: str | None = None
-    call_timeout: Duration | None = None
 
     def __repr__(self) -> str:
         return f"ScheduleListing({'' if self.queue is None else f'queue={self.queue!r}'})"
 
-    def _verb(self) -> tuple[str, str, int]:
-        return "schedules.list", "schedules", PAGE_SCHEDULES
-
     async def _page(
-        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+        self, budget: Budget, cursor: str | None, limit: int, whole: bool
     ) -> tuple[Sequence[ScheduleInfo], str | None]:
-        client = self._client
-        require(client.driver, SCHEDULES, "schedules.list")
-
-        async def read(driver: Any) -> tuple[Sequence[ScheduleInfo], str | None]:
+        async def read(driver: Driver) -> tuple[Sequence[ScheduleInfo], str | None]:
             page = await driver.schedules(queue=self.queue, cursor=cursor, limit=limit)
             return [info_of(row) for row in page.items], page.cursor
 
-        timeout = self.call_timeout if call_timeout is None else call_timeout
-        return await with_retries(read, client.budget(access, timeout, "schedules"))
+        return await with_retries(read, budget)

@@ -5,19 +5,21 @@ Everything here is for operators, so its parts are loaded by the first call: a p
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 
+from taskharbor.client.budget import Budget
 from taskharbor.client.listing import at_least_one
 from taskharbor.client.retries import with_retries
+from taskharbor.client.twins import both
+from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.job import FlowStatus, State, WorkerInfo
-from taskharbor.model.times import Duration
 
 if TYPE_CHECKING:
     import builtins
 
-    from taskharbor.client.access import StoreAccess
     from taskharbor.client.audit import Audit
     from taskharbor.client.client import Client
     from taskharbor.client.flows import Flows
@@ -41,7 +43,6 @@ class JobFilterArguments(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     newest: bool
-    call_timeout: Duration | None
 
 
 PAUSE_IN_DOUBT = "The queue may or may not be paused; call again: that does no harm"
@@ -54,14 +55,14 @@ class StoreCalls:
     _called: ClassVar[str]
 
     @property
-    def _caller(self) -> Client:
+    def _client(self) -> Client:
         raise NotImplementedError
 
     # Jobs and flows ------------------------------------------------------------------------------------------
 
     def job(self, id: str) -> JobHandle[Any]:
         """The handle of a job by its id; reads nothing yet. `task.job(id)` is typed by the task."""
-        return self._caller.handle(id)
+        return self._client.handle(id)
 
     def jobs(
         self,
@@ -76,7 +77,6 @@ class StoreCalls:
         since: datetime | None = None,
         until: datetime | None = None,
         newest: bool = False,
-        call_timeout: Duration | None = None,
     ) -> Jobs:
         """Jobs by filter: a value to iterate, to count, to requeue, cancel or delete; reads nothing yet.
 
@@ -98,12 +98,11 @@ class StoreCalls:
             since: From this moment on. It is compared with the end of a job that has ended, else with its enqueueing.
             until: Before this moment, compared in the same way.
             newest: True: the newest first. Default: False.
-            call_timeout: How long each page that is read may take.
         """
         from taskharbor.client.jobs import checked_jobs
 
         return checked_jobs(
-            self._caller,
+            self._client,
             state=state,
             queue=queue,
             type=type,
@@ -114,7 +113,6 @@ class StoreCalls:
             since=since,
             until=until,
             newest=newest,
-            call_timeout=call_timeout,
         )
 
     def dead(self, **filter: Unpack[JobFilterArguments]) -> Jobs:
@@ -128,7 +126,7 @@ class StoreCalls:
         from taskharbor.client.operation import Operation
 
         check_name(id, "id")
-        return Operation(self._caller, id)
+        return Operation(self._client, id)
 
     def audit(
         self,
@@ -136,7 +134,6 @@ class StoreCalls:
         since: datetime | None = None,
         until: datetime | None = None,
         by: str | None = None,
-        call_timeout: Duration | None = None,
     ) -> Audit:
         """Who changed what, the newest first: a value to iterate, `for` or `async for`; reads nothing yet.
 
@@ -145,7 +142,7 @@ class StoreCalls:
         """
         from taskharbor.client.audit import checked_audit
 
-        return checked_audit(self._caller, since=since, until=until, by=by, call_timeout=call_timeout)
+        return checked_audit(self._client, since=since, until=until, by=by)
 
     def flows(
         self,
@@ -154,7 +151,6 @@ class StoreCalls:
         since: datetime | None = None,
         until: datetime | None = None,
         newest: bool = False,
-        call_timeout: Duration | None = None,
     ) -> Flows:
         """Flows by filter: a value to iterate, `for` or `async for`; reads nothing yet.
 
@@ -164,169 +160,80 @@ class StoreCalls:
         """
         from taskharbor.client.flows import checked_flows
 
-        return checked_flows(
-            self._caller, status=status, since=since, until=until, newest=newest, call_timeout=call_timeout
-        )
+        return checked_flows(self._client, status=status, since=since, until=until, newest=newest)
 
     @property
     def schedules(self) -> Schedules:
         """The schedules of the store: to add some, to look at them, to edit, pause, run and delete them."""
         from taskharbor.client.schedules import Schedules
 
-        return Schedules(self._caller)
+        return Schedules(self._client)
 
-    # Counts and workers --------------------------------------------------------------------------------------
+    # Counts, workers, queues -----------------------------------------------------------------------------------
 
-    def counts(
-        self, *, cap: int | None = COUNTS_CAP_JOBS, call_timeout: Duration | None = None
-    ) -> dict[str, dict[str, int]]:
+    @both
+    async def counts(self, budget: Budget, *, cap: int | None = COUNTS_CAP_JOBS) -> dict[str, dict[str, int]]:
         """How many jobs are in which state, by queue; zeros left out. Blocks for one read of the store.
 
         A number that reaches `cap` stands for "that many or more". With `cap=None` all are counted.
         """
-        _check_cap(cap)
-        return self._caller.blocking(
-            lambda access: self._counts(access, cap, call_timeout),
-            f"{self._called}.counts",
-            call_timeout,
-            needs=("counts",),
-        )
+        from taskharbor.client.queue_info import read_counts
 
-    async def acounts(
-        self, *, cap: int | None = COUNTS_CAP_JOBS, call_timeout: Duration | None = None
-    ) -> dict[str, dict[str, int]]:
-        """The same, awaited."""
-        _check_cap(cap)
-        return await self._counts(self._caller.awaited, cap, call_timeout)
+        if cap is not None:
+            at_least_one(cap, "cap")
+        return await read_counts(self._client, cap, budget)
 
-    def workers(self, *, call_timeout: Duration | None = None) -> list[WorkerInfo]:
+    acounts = counts.awaited
+
+    @both
+    async def workers(self, budget: Budget) -> list[WorkerInfo]:
         """The workers that sent a heartbeat in the last minute, in the order of their names."""
-        return self._caller.blocking(
-            lambda access: self._workers(access, call_timeout), f"{self._called}.workers", call_timeout
-        )
+        return await with_retries(lambda driver: driver.workers(self._client.clock.now()), budget)
 
-    async def aworkers(self, *, call_timeout: Duration | None = None) -> list[WorkerInfo]:
-        """The same, awaited."""
-        return await self._workers(self._caller.awaited, call_timeout)
+    aworkers = workers.awaited
 
-    # Queues --------------------------------------------------------------------------------------------------
-
-    def queues(self, *, call_timeout: Duration | None = None) -> list[QueueInfo]:
+    @both
+    async def queues(self, budget: Budget) -> list[QueueInfo]:
         """The queues that hold a job or are paused, in the order of their names, with their counts.
 
-        Two or three reads, and one or two more for each queue.
+        Two or three reads, and one more for each queue.
         """
-        return self._caller.blocking(
-            lambda access: self._read_queues(access, call_timeout),
-            f"{self._called}.queues",
-            call_timeout,
-            needs=("counts", "queues", "is_paused", "list"),
-        )
+        from taskharbor.client.queue_info import read_queues
 
-    async def aqueues(self, *, call_timeout: Duration | None = None) -> list[QueueInfo]:
-        """The same, awaited."""
-        return await self._read_queues(self._caller.awaited, call_timeout)
+        return await read_queues(self._client, budget)
 
-    def pause(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
+    aqueues = queues.awaited
+
+    @both
+    async def pause(self, budget: Budget, queue: str, *, by: str | None = None) -> None:
         """Stop workers from taking jobs of a queue. What runs goes on; pausing twice does nothing.
 
         `by`: who does it, for the audit; else the user of this process.
         """
-        check_name(queue, "queue")
-        self._caller.blocking(
-            lambda access: self._pause(access, queue, by, call_timeout),
-            f"{self._called}.pause",
-            call_timeout,
-            needs=("pause",),
-        )
+        await self._switch(budget, queue, by, lambda driver: driver.pause(queue))
 
-    async def apause(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
-        """The same, awaited."""
-        check_name(queue, "queue")
-        await self._pause(self._caller.awaited, queue, by, call_timeout)
+    apause = pause.awaited
 
-    def resume(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
+    @both
+    async def resume(self, budget: Budget, queue: str, *, by: str | None = None) -> None:
         """Let workers take jobs of a queue again."""
-        check_name(queue, "queue")
-        self._caller.blocking(
-            lambda access: self._resume(access, queue, by, call_timeout),
-            f"{self._called}.resume",
-            call_timeout,
-            needs=("resume",),
-        )
+        await self._switch(budget, queue, by, lambda driver: driver.resume(queue))
 
-    async def aresume(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
-        """The same, awaited."""
-        check_name(queue, "queue")
-        await self._resume(self._caller.awaited, queue, by, call_timeout)
+    aresume = resume.awaited
 
-    def is_paused(self, queue: str, *, call_timeout: Duration | None = None) -> bool:
+    @both
+    async def is_paused(self, budget: Budget, queue: str) -> bool:
         """Whether a queue is paused."""
         check_name(queue, "queue")
-        return self._caller.blocking(
-            lambda access: self._is_paused(access, queue, call_timeout),
-            f"{self._called}.is_paused",
-            call_timeout,
-            needs=("is_paused",),
-        )
-
-    async def ais_paused(self, queue: str, *, call_timeout: Duration | None = None) -> bool:
-        """The same, awaited."""
-        check_name(queue, "queue")
-        return await self._is_paused(self._caller.awaited, queue, call_timeout)
-
-    # Awaited and blocking --------------------------------------------------------------------------------------
-
-    async def _counts(
-        self, access: StoreAccess, cap: int | None, call_timeout: Duration | None
-    ) -> dict[str, dict[str, int]]:
-        from taskharbor.client.queue_info import read_counts
-
-        return await read_counts(self._caller, cap, self._caller.budget(access, call_timeout, "counts"))
-
-    async def _workers(self, access: StoreAccess, call_timeout: Duration | None) -> list[WorkerInfo]:
-        clock = self._caller.clock
-        budget = self._caller.budget(access, call_timeout, "workers")
-        return await with_retries(lambda driver: driver.workers(clock.now()), budget)
-
-    async def _read_queues(self, access: StoreAccess, call_timeout: Duration | None) -> list[QueueInfo]:
-        from taskharbor.client.queue_info import read_queues
-
-        return await read_queues(self._caller, self._caller.budget(access, call_timeout, "queues"))
-
-    async def _pause(self, access: StoreAccess, queue: str, by: str | None, call_timeout: Duration | None) -> None:
-        from taskharbor.client.audit import audited
-
-        budget = self._caller.budget(access, call_timeout, "pause")
-        budget.doubt = lambda: PAUSE_IN_DOUBT
-        await audited(
-            self._caller,
-            "pause",
-            by,
-            budget,
-            lambda: with_retries(lambda driver: driver.pause(queue), budget),
-            target=queue,
-        )
-
-    async def _resume(self, access: StoreAccess, queue: str, by: str | None, call_timeout: Duration | None) -> None:
-        from taskharbor.client.audit import audited
-
-        budget = self._caller.budget(access, call_timeout, "resume")
-        budget.doubt = lambda: PAUSE_IN_DOUBT
-        await audited(
-            self._caller,
-            "resume",
-            by,
-            budget,
-            lambda: with_retries(lambda driver: driver.resume(queue), budget),
-            target=queue,
-        )
-
-    async def _is_paused(self, access: StoreAccess, queue: str, call_timeout: Duration | None) -> bool:
-        budget = self._caller.budget(access, call_timeout, "is_paused")
         return await with_retries(lambda driver: driver.is_paused(queue), budget)
 
+    ais_paused = is_paused.awaited
 
-def _check_cap(cap: int | None) -> None:
-    if cap is not None:
-        at_least_one(cap, "cap")
+    async def _switch(
+        self, budget: Budget, queue: str, by: str | None, act: Callable[[Driver], Awaitable[None]]
+    ) -> None:
+        from taskharbor.client.audit import audited
+
+        check_name(queue, "queue")
+        budget.doubt = lambda: PAUSE_IN_DOUBT
+        await audited(self._client, budget.what, by, budget, lambda: with_retries(act, budget), target=queue)

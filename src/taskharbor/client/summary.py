@@ -13,9 +13,8 @@ from taskharbor.model.job import JobInfo, JobRecord
 from taskharbor.model.safe_repr import shown
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
+    from taskharbor.client.budget import Budget
     from taskharbor.client.jobs import Jobs
-    from taskharbor.model.times import Duration
 
 SummaryKey: TypeAlias = Literal["fingerprint", "error", "type", "reason", "queue"]
 
@@ -56,15 +55,14 @@ class Summary(msgspec.Struct, frozen=True):
 
 async def read_summary(
     jobs: Jobs,
-    access: StoreAccess,
+    budget: Budget,
     by: SummaryKey,
-    call_timeout: Duration | None,
     most: int = MAX_SUMMARISED_JOBS,
 ) -> Summary:
     """Count the newest jobs of a filter."""
     check_key(by)
     at_least_one(most, "most")
-    found, more = await msgspec.structs.replace(jobs, newest=True)._some(access, most, PAGE_JOBS, call_timeout)
+    found, more = await msgspec.structs.replace(jobs, newest=True)._some(budget, most, PAGE_JOBS)
     return summarise(found, by, complete=not more)
 
 

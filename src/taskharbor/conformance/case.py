@@ -76,16 +76,16 @@ class Case:
     sentences: tuple[str, ...]
     function: CaseFunction
     needs: tuple[str, ...] = ()
-    """The features that a driver must offer for it: see `taskharbor.drivers.features`."""
+    """The optional parts of the contract that it is about: see `taskharbor.conformance.parts`."""
 
     @property
     def title(self) -> str:
         """The theme and the name: `lease.equality_is_expired`."""
         return f"{self.theme}.{self.name}"
 
-    def missing(self, features: Collection[str]) -> str:
-        """The feature for want of which a driver with these cannot be asked; empty if it can."""
-        return next((feature for feature in self.needs if feature not in features), "")
+    def missing(self, lacks: Collection[str]) -> str:
+        """The part for want of which a driver that lacks these cannot be asked; empty if it can."""
+        return next((part for part in self.needs if part in lacks), "")
 
 
 class Skipped(Exception):
@@ -98,7 +98,7 @@ _REGISTERED: dict[str, Case] = {}
 def case(*sentences: str, needs: str | tuple[str, ...] = ()) -> Callable[[CaseFunction], CaseFunction]:
     """Register a case for the sentences of docs/driver-contract.md that it guards, given word by word.
 
-    `needs`: the feature, or features, without which it is not run.
+    `needs`: the optional part, or parts, of the contract without which it is not run.
     """
     needed = (needs,) if isinstance(needs, str) else needs
 

@@ -13,9 +13,10 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from taskharbor.conformance.case import Skipped
+from taskharbor.conformance.parts import ATTEMPTS, AUDIT, FIGURES, SCHEDULES
 from taskharbor.drivers import (
     Ack,
     Cancelled,
@@ -33,9 +34,8 @@ from taskharbor.drivers import (
     ScheduleChange,
     State,
     TaskHarborError,
-    features_of,
 )
-from taskharbor.drivers.features import ATTEMPTS, AUDIT, FIGURES, FIGURES_KEPT_FOR, SCHEDULES, FullDriver
+from taskharbor.drivers.base import FIGURES_KEPT_FOR
 from taskharbor.model.audit import AUDIT_KEPT_FOR
 
 T = TypeVar("T")
@@ -89,9 +89,7 @@ class Environment:
         dsn: str = "",
     ) -> None:
         self.driver = driver
-        self.full = cast(FullDriver, driver)
-        """The same with the verbs of every feature, for cases that need one."""
-        self.features = features_of(driver)
+        self.lacks = driver.lacks()
         self.now = now
         self.exclusive = exclusive
         self.dsn = dsn
@@ -104,10 +102,6 @@ class Environment:
         self._seed = seed
         self._made = 0
         self._siblings: list[Driver] = []
-
-    def offers(self, feature: str) -> bool:
-        """Whether the driver offers a feature."""
-        return feature in self.features
 
     # Names and times
 
@@ -237,7 +231,7 @@ class Environment:
         span, leases = timedelta(milliseconds=round(lease * 1000)), [lease_of(item) for item in held]
         if notes is None:
             return list(await self.driver.extend(leases, self.at(at), span))
-        return list(await self.full.extend(leases, self.at(at), span, notes))
+        return list(await self.driver.extend(leases, self.at(at), span, notes))
 
     async def dead(self, *, at: float = 0, **fields: Any) -> JobRecord:
         """A job in the dead letter queue. The case's queue must hold nothing runnable."""
@@ -255,7 +249,7 @@ class Environment:
 
     def ran(self, at: float = 0, worker: str = "") -> dict[str, Any]:
         """What a reservation writes into the record besides its deliveries."""
-        return {"began_at": self.at(at), "ran_on": worker} if self.offers(ATTEMPTS) else {}
+        return {"began_at": self.at(at), "ran_on": worker} if ATTEMPTS not in self.lacks else {}
 
     async def info(self, job: JobRecord | Reserved | str, at: float = 0) -> JobInfo:
         id = job if isinstance(job, str) else job.id if isinstance(job, JobRecord) else job.job.id
@@ -340,14 +334,14 @@ class Environment:
 
     async def _remove(self) -> None:
         late = self.now + timedelta(days=1)
-        if self.offers(FIGURES):
-            await self.full.add_figures([], late + FIGURES_KEPT_FOR)
-        if self.offers(AUDIT):
+        if FIGURES not in self.lacks:
+            await self.driver.add_figures([], late + FIGURES_KEPT_FOR)
+        if AUDIT not in self.lacks:
             for _ in range(20):  # a call forgets no more than 1,000 entries
-                if not (await self.full.audit(until=late, limit=1)).items:
+                if not (await self.driver.audit(until=late, limit=1)).items:
                     break
-                await self.full.put_audit([], late + AUDIT_KEPT_FOR)
-        if self.offers(SCHEDULES):
+                await self.driver.put_audit([], late + AUDIT_KEPT_FOR)
+        if SCHEDULES not in self.lacks:
             for queue in sorted(self.used):
                 await self._remove_schedules(queue)
         left = sorted(self.used.intersection(await self.driver.queues()))
@@ -362,9 +356,9 @@ class Environment:
                 removed |= None in await self.driver.delete(ids)
 
     async def _remove_schedules(self, queue: str) -> None:
-        while rows := (await self.full.schedules(queue=queue, limit=500)).items:
+        while rows := (await self.driver.schedules(queue=queue, limit=500)).items:
             changes = [ScheduleChange(name=row.name, expect=row.revision, to=None) for row in rows]
-            if True not in await self.full.change_schedules(changes, self.now):
+            if True not in await self.driver.change_schedules(changes, self.now):
                 break
 
 

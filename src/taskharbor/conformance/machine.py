@@ -36,6 +36,8 @@ from taskharbor.conformance.actions import (
 )
 from taskharbor.conformance.environment import BASE, MS, settled
 from taskharbor.conformance.machine_schedules import ScheduleWalk
+from taskharbor.conformance.parts import AMEND, ATTEMPTS, AUDIT, SCHEDULES
+from taskharbor.conformance.parts import FLOWS as FLOWS_LISTED
 from taskharbor.conformance.twins import Twins
 from taskharbor.drivers import (
     Ack,
@@ -52,8 +54,6 @@ from taskharbor.drivers import (
     State,
     StoredAudit,
 )
-from taskharbor.drivers.features import AMEND, ATTEMPTS, AUDIT, FILTERS, SCHEDULES, SEEN
-from taskharbor.drivers.features import FLOWS as FLOWS_LISTED
 
 MakeDriver: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
 Clean: TypeAlias = Callable[[Driver], Awaitable[None] | None]
@@ -79,7 +79,7 @@ class Machine(RuleBasedStateMachine):
         self.profile = "mixed"
         self.made = 0
         self.steps = 0
-        self.features = self.twins.features
+        self.lacks = self.twins.lacks
         self.sent: list[list[Outcome]] = []
         self.seen: dict[str, list[Seen]] = {}  # of each job, what it was and what it is
 
@@ -98,7 +98,7 @@ class Machine(RuleBasedStateMachine):
         return None if offset is None else self.twins.now + offset * SECOND
 
     def _keep_for(self, keep: int | None) -> timedelta | None:
-        if keep is None or ATTEMPTS not in self.features:
+        if keep is None or ATTEMPTS in self.lacks:
             return None
         return max(self.twins.subject.retention + keep * 5 * SECOND, timedelta(0))
 
@@ -194,12 +194,12 @@ class Machine(RuleBasedStateMachine):
 
     def extend(self, picks: list[tuple[int, int]], lease: int, noted: bool) -> None:
         leases, notes = [self._lease(*pick) for pick in picks], None
-        if noted and ATTEMPTS in self.features:  # with a note for each but the last
+        if noted and ATTEMPTS not in self.lacks:  # with a note for each but the last
             notes = {each.token: b"note %d" % self.steps for each in leases[: len(leases) // 2 + 1]}
         self._run(self.twins.extend(leases, LEASES[lease] * SECOND, notes))
 
     def amend(self, given: list[tuple[Any, ...]]) -> None:
-        if AMEND in self.features:
+        if AMEND not in self.lacks:
             self._run(self.twins.amend([self._amend(*each) for each in given]))
 
     def _amend(self, pick: int, seen: int, fields: int, run_at: int | None, priority: int) -> Amend:
@@ -218,8 +218,6 @@ class Machine(RuleBasedStateMachine):
         return Amend(id=id, deliveries=deliveries, edits=edits, **changes)
 
     def search(self, limit: int, state: State | None, down: bool, bounds: int, ago: int) -> None:
-        if FILTERS not in self.features:
-            return
         # Mostly the very moment at which a job was enqueued or ended, or the one after it.
         records = [job.record for job in self.twins.model.jobs.values()][:-5:-1]
         moments = [moment for each in records for moment in (each.created_at, each.finished_at) if moment is not None]
@@ -229,12 +227,12 @@ class Machine(RuleBasedStateMachine):
             "since": moment if bounds & 1 else None,
             "until": moment if bounds & 2 else None,
         }
-        if ATTEMPTS in self.features and ago < 3:
+        if ATTEMPTS not in self.lacks and ago < 3:
             asked |= dict.fromkeys(("error_class", "error_name")[ago // 2 : ago + 1], "Error")
         self._run(self.twins.search(limit + 1, order="-id" if down else "id", **asked))
 
     def list_flows(self, limit: int, status: FlowStatus | None, down: bool) -> None:
-        if FLOWS_LISTED in self.features:
+        if FLOWS_LISTED not in self.lacks:
             self._run(self.twins.list_flows(limit + 1 if not self.prefix else 500, status, "-id" if down else "id"))
 
     def settle(self, given: list[tuple[Any, ...]]) -> None:
@@ -265,7 +263,7 @@ class Machine(RuleBasedStateMachine):
     ) -> Outcome:
         """`flag`: with a handover, or with a failure counted. `written`: with a trail, and with the error's class."""
         now = self.twins.now
-        if ATTEMPTS not in self.features:
+        if ATTEMPTS in self.lacks:
             written = 0
         trail = b"trail %d" % self.steps if written & 1 else b""
         error_class, fingerprint = (
@@ -307,7 +305,7 @@ class Machine(RuleBasedStateMachine):
 
     def _seen(self, ids: Sequence[str], how: int | None) -> list[Seen] | None:
         """Half of them as they are, a quarter as they were before that, and a quarter as they have never been."""
-        if how is None or SEEN not in self.features:
+        if how is None:
             return None
         return [self._seen_one(self.seen.get(id) or [Seen(0)], how >> 2 * place & 3) for place, id in enumerate(ids)]
 
@@ -322,7 +320,7 @@ class Machine(RuleBasedStateMachine):
         self, given: list[tuple[int, timedelta, int]], limit: int, by: int | None, bounds: int, pick: int
     ) -> None:
         """Entries are stored, and others read."""
-        if AUDIT not in self.features:
+        if AUDIT in self.lacks:
             return
         name, now, data = self.prefix.__add__, self.twins.now, b"%d" % self.steps
         entries = [
@@ -339,7 +337,7 @@ class Machine(RuleBasedStateMachine):
         self._run(self.twins.read_audit(limit + 1 if not self.prefix else 500, **asked))
 
     def change_schedules(self, given: list[tuple[Any, ...]]) -> None:
-        if SCHEDULES not in self.features:
+        if SCHEDULES in self.lacks:
             return
         jobs = [self._jobs(jobs) for *_, jobs, _ in given]
         for made, (*_, known) in zip(jobs, given, strict=True):
@@ -357,7 +355,7 @@ class Machine(RuleBasedStateMachine):
 
     def look(self, queues: int, limit: int, names: int, again: bool) -> None:
         """At what is due, and at a listing. `names`: which ones, by the bits of the number; all of them by none."""
-        if SCHEDULES not in self.features:
+        if SCHEDULES in self.lacks:
             return
         asked = [self.prefix + name for name in [QUEUES[:1], QUEUES[1:], QUEUES, QUEUES[::-1]][queues]]
         self._run(self.twins.look(asked, limit + 1, again=again))

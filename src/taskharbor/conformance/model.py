@@ -111,7 +111,7 @@ class ContractModel(ModelAdmin, ModelReading):
         if job.lease is not None:  # expired: its worker was lost
             ended_at, record = job.lease.expires_at, replace(record, lost=record.lost + 1, run_at=None)
         lost_by = None
-        if "attempts" in self.features:
+        if "attempts" not in self.lacks:
             lost_by = Lost(record.ran_on, record.began_at, ended_at) if ended_at is not None else None
             record = replace(record, began_at=now, ran_on=worker)
         job.record = record

@@ -19,7 +19,7 @@ from taskharbor.drivers import (
     StoredAudit,
     WrongState,
 )
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.model.audit import AUDIT_KEPT_FOR
 
 

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from taskharbor.drivers import (
-    ALL_FEATURES,
     DEFAULT_RETENTION,
     Enqueued,
     InvalidJob,
@@ -22,7 +21,7 @@ from taskharbor.drivers import (
     StoredSchedule,
     TaskHarborError,
 )
-from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import FLOW_CANCELLED_REASON
 from taskharbor.model.job import EPOCH
 
 Refusal: TypeAlias = type[TaskHarborError]
@@ -84,7 +83,7 @@ class ModelStore:
     schedules: dict[str, StoredSchedule] = field(default_factory=dict)
     """By name."""
     number: int = 0
-    features: frozenset[str] = ALL_FEATURES
+    lacks: frozenset[str] = frozenset()
     """Those of the driver that it is compared with."""
     retention: timedelta = DEFAULT_RETENTION
     """The same."""

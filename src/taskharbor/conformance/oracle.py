@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from taskharbor.conformance.parts import ATTEMPTS
 from taskharbor.drivers import (
     Enqueued,
     Fail,
@@ -26,7 +27,6 @@ from taskharbor.drivers import (
     State,
     TaskHarborError,
 )
-from taskharbor.drivers.features import ATTEMPTS
 
 
 @dataclass
@@ -60,8 +60,8 @@ class Known:
 class Oracle:
     """Receives every call with its result; AssertionError at the first that breaks the contract."""
 
-    def __init__(self, features: frozenset[str]) -> None:
-        self.features = features
+    def __init__(self, lacks: frozenset[str]) -> None:
+        self.lacks = lacks
         self.jobs: dict[str, Known] = {}
         self.group_limits: dict[tuple[str, str], int] = {}
         self.tokens: set[str] = set()
@@ -91,7 +91,7 @@ class Oracle:
                 assert held.expires_at <= now, f"{id} was reserved under a valid lease"
                 known.lost += 1
                 before = Lost(held.worker, held.began_at, held.expires_at)
-            if ATTEMPTS in self.features:
+            if ATTEMPTS not in self.lacks:
                 assert item.lost_by == before, f"{id} was lost by {item.lost_by}, expected {before}"
             known.released = None
             assert token not in self.tokens, f"{id} was reserved with a token that was used before"

@@ -63,7 +63,7 @@ class Report:
 
     @property
     def not_offered(self) -> list[CaseResult]:
-        """The cases of features that the driver does not offer. They were not run."""
+        """The cases of optional parts that the driver lacks. They were not run."""
         return [result for result in self.results if result.verdict is Verdict.NOT_OFFERED]
 
     def lines(self) -> Iterator[str]:

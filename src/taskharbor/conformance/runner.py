@@ -15,7 +15,7 @@ from typing import TypeAlias
 from taskharbor.conformance.case import Case, Skipped, all_cases
 from taskharbor.conformance.environment import BASE, Damage, DamageField, Environment, opened, settled
 from taskharbor.conformance.report import CaseResult, Report, Verdict
-from taskharbor.drivers import Driver, features_of, open_driver
+from taskharbor.drivers import Driver, open_driver
 
 Factory: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
 
@@ -76,9 +76,9 @@ async def arun(
                 f"the store is not empty: it holds {len(found)} queue(s), the first is {found[0]!r}. "
                 "Use an empty store, or give a namespace that the names of the cases begin with."
             )
-        features = features_of(driver)
+        lacks = driver.lacks()
         for number, case in enumerate(cases):
-            if missing := case.missing(features):
+            if missing := case.missing(lacks):
                 results.append(CaseResult(case, Verdict.NOT_OFFERED, missing))
                 continue
             env = Environment(

@@ -27,15 +27,15 @@ if (
 
 from taskharbor.conformance.case import Case, Skipped, all_cases
 from taskharbor.conformance.environment import SAMPLES, Environment, settled
-from taskharbor.drivers import Driver, features_of
+from taskharbor.drivers import Driver
 
 
 class DriverHooks:
     """What the test class of a driver provides."""
 
-    features: Collection[str] = frozenset()
-    """The features that the driver offers: its attribute of the same name. Without it, the cases of a feature are no
-    tests of the class."""
+    lacks: Collection[str] = frozenset()
+    """The optional parts of the contract that the driver lacks: `MyDriver.lacks()`. Their cases are no tests of the
+    class."""
     damage_samples = SAMPLES
     """How many pairs of field and damage each case of the theme `damaged_fields` tries; there are some two hundred."""
     damage_seed = 0
@@ -109,28 +109,28 @@ class DriverCases(DriverHooks):
     def __init_subclass__(cls, **how: Any) -> None:
         super().__init_subclass__(**how)
         for case in all_cases():
-            if case.missing(cls.features):
+            if case.missing(cls.lacks):
                 setattr(cls, _name_of(case), None)  # pytest collects functions
             elif getattr(cls, _name_of(case)) is None:
                 setattr(cls, _name_of(case), _test_of(case))
 
-    def test_features(self) -> None:
-        """The class names the features of the driver, so that no case is left out by mistake."""
+    def test_lacks(self) -> None:
+        """The class names what the driver lacks, so that no case is left out by mistake."""
 
-        async def offered() -> frozenset[str]:
+        async def lacking() -> frozenset[str]:
             driver = await settled(self.make_driver())
             await driver.open()
             try:
-                return features_of(driver)
+                return driver.lacks()
             finally:
                 await settled(self.clean(driver))
                 await driver.close()
 
-        assert asyncio.run(offered()) == frozenset(self.features), "give your test class the `features` of your driver"
+        assert asyncio.run(lacking()) == frozenset(self.lacks), "give your test class `lacks = MyDriver.lacks()`"
 
 
 for _case in all_cases():
-    setattr(DriverCases, _name_of(_case), None if _case.needs else _test_of(_case))
+    setattr(DriverCases, _name_of(_case), _test_of(_case))
 
 
 class DriverMachine(DriverHooks):

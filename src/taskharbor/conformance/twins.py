@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from taskharbor.conformance.model import ContractModel
 from taskharbor.conformance.model_store import Refusal
 from taskharbor.conformance.oracle import Oracle
+from taskharbor.conformance.parts import HEADS, SCHEDULES, UPCOMING
 from taskharbor.drivers import (
     Ack,
     Amend,
@@ -34,9 +35,7 @@ from taskharbor.drivers import (
     StoredAudit,
     StoredSchedule,
     TaskHarborError,
-    features_of,
 )
-from taskharbor.drivers.features import SCHEDULES, UPCOMING, FullDriver
 
 T = TypeVar("T")
 
@@ -59,11 +58,9 @@ class Twins:
 
     def __init__(self, subject: Driver, queues: Sequence[str], flows: Sequence[str], now: datetime) -> None:
         self.subject = subject
-        self.full = cast(FullDriver, subject)
-        """The same with the verbs of every feature."""
-        self.features = features_of(subject)
-        self.model = ContractModel(features=self.features, retention=subject.retention)
-        self.oracle = Oracle(self.features)
+        self.lacks = subject.lacks()
+        self.model = ContractModel(lacks=self.lacks, retention=subject.retention)
+        self.oracle = Oracle(self.lacks)
         self.queues = list(queues)
         self.flows = list(flows)
         self.now = now
@@ -108,7 +105,7 @@ class Twins:
         if notes is None:
             found = await self.subject.extend(leases, self.now, lease_for)
         else:
-            found = await self.full.extend(leases, self.now, lease_for, notes)
+            found = await self.subject.extend(leases, self.now, lease_for, notes)
         for lease, result in zip(leases, found, strict=True):
             self.oracle.extended(lease, result, self.now, lease_for)
         assert [type(each) if isinstance(each, TaskHarborError) else each for each in found] == expected
@@ -150,7 +147,7 @@ class Twins:
         if seen is None:
             found = await self.subject.cancel(ids, self.now)
         else:
-            found = await self.full.cancel(ids, self.now, seen)
+            found = await self.subject.cancel(ids, self.now, seen)
         assert classes(found) == expected, f"cancel: {classes(found)}, expected {expected}"
 
     async def requeue(
@@ -160,18 +157,18 @@ class Twins:
         if seen is None:
             found = await self.subject.requeue(ids, self.now, run_at, reset_attempts)
         else:
-            found = await self.full.requeue(ids, self.now, run_at, reset_attempts, seen)
+            found = await self.subject.requeue(ids, self.now, run_at, reset_attempts, seen)
         assert classes(found) == expected, f"requeue: {classes(found)}, expected {expected}"
         for id, result in zip(ids, found, strict=True):
             if result is None:
                 self.oracle.requeued(id, reset_attempts)
 
     async def amend(self, changes: Sequence[Amend]) -> None:
-        found, expected = await self.full.amend(changes, self.now), self.model.amend(changes, self.now)
+        found, expected = await self.subject.amend(changes, self.now), self.model.amend(changes, self.now)
         assert classes(found) == expected, f"amend: {classes(found)}, expected {expected}"
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> None:
-        found = await (self.subject.delete(ids) if seen is None else self.full.delete(ids, seen))
+        found = await (self.subject.delete(ids) if seen is None else self.subject.delete(ids, seen))
         expected = self.model.delete(ids, seen)
         assert classes(found) == expected, f"delete: {classes(found)}, expected {expected}"
         for id, result in zip(ids, found, strict=True):
@@ -194,14 +191,14 @@ class Twins:
     async def put_audit(self, entries: Sequence[StoredAudit]) -> None:
         self.entries |= {entry.id for entry in entries}
         self.model.put_audit(entries, self.now)
-        await self.full.put_audit(entries, self.now)
+        await self.subject.put_audit(entries, self.now)
 
     async def read_audit(self, limit: int, **asked: Any) -> None:
         """The entries of this walk; a store that is shared may have others."""
         found: list[StoredAudit] = []
         cursor = None
         while True:
-            page = await self.full.audit(limit=limit, cursor=cursor, **asked)
+            page = await self.subject.audit(limit=limit, cursor=cursor, **asked)
             assert len(page.items) <= limit
             found, cursor = [*found, *page.items], page.cursor
             if cursor is None:
@@ -211,7 +208,7 @@ class Twins:
 
     async def change_schedules(self, changes: Sequence[ScheduleChange]) -> None:
         self.schedules |= {change.name for change in changes}
-        found = await self.full.change_schedules(changes, self.now)
+        found = await self.subject.change_schedules(changes, self.now)
         expected = self.model.change_schedules(changes, self.now)
         assert found == expected, f"change_schedules: {found}, expected {expected}"
         for change, happened in zip(changes, found, strict=True):
@@ -224,7 +221,7 @@ class Twins:
         found: list[StoredSchedule] = []
         cursor = None
         while True:
-            page = await self.full.schedules(limit=limit, cursor=cursor, **asked)
+            page = await self.subject.schedules(limit=limit, cursor=cursor, **asked)
             assert len(page.items) <= limit
             found, cursor = [*found, *page.items], page.cursor
             if cursor is None:
@@ -238,7 +235,7 @@ class Twins:
         cursor, after = self._looked if again else (None, None)
         latest = self.model.next_due(queues, self.now)
         while True:
-            page = await self.full.due_schedules(queues, self.now, limit=limit, cursor=cursor)
+            page = await self.subject.due_schedules(queues, self.now, limit=limit, cursor=cursor)
             items, expected = list(page.items), self.model.due_schedules(queues, self.now, after)
             assert len(items) <= limit
             assert items == expected[: len(items)], f"behind {after} are due {items}, expected {expected}"
@@ -268,14 +265,14 @@ class Twins:
             infos += page.items
         self.oracle.read(infos, self.now, self._ended)
         self._ended = False
-        for n in (0, 3):
+        for n in (0, 3) if HEADS not in self.lacks else ():
             for head in await self.subject.heads(self.queues, self.now, n):
                 self.model.check_head(head, self.now, n)
-        if UPCOMING in self.features:
+        if UPCOMING not in self.lacks:
             await self._upcoming()
 
     async def _upcoming(self) -> None:
-        found, latest = await self.full.upcoming(self.queues, self.now), self.model.upcoming(self.queues, self.now)
+        found, latest = await self.subject.upcoming(self.queues, self.now), self.model.upcoming(self.queues, self.now)
         assert found is None or found > self.now, f"upcoming returned {found}, and it is {self.now}"
         late = latest is not None and (found is None or found > latest)
         assert not late, f"upcoming returned {found}, but {latest} is when more may be reserved"
@@ -286,14 +283,14 @@ class Twins:
             found: list[JobInfo] = []
             cursor = None
             while True:
-                page = await self.full.list(now=self.now, queue=queue, limit=limit, cursor=cursor, **asked)
+                page = await self.subject.list(now=self.now, queue=queue, limit=limit, cursor=cursor, **asked)
                 assert len(page.items) <= limit
                 found, cursor = [*found, *page.items], page.cursor
                 if cursor is None:
                     break
             expected = self.model.search(self.now, queue, **asked)
             assert found == expected, f"{asked}: {_ids(found)}, expected {_ids(expected)}"
-        capped = await self.full.counts(self.now, limit)
+        capped = await self.subject.counts(self.now, limit)
         expected_counts = {
             queue: {state: min(number, limit) for state, number in states.items()}
             for queue, states in self.model.counts(self.now).items()
@@ -305,7 +302,7 @@ class Twins:
         found: list[FlowInfo] = []
         cursor = None
         while True:
-            page = await self.full.flows(now=self.now, status=status, order=order, limit=limit, cursor=cursor)
+            page = await self.subject.flows(now=self.now, status=status, order=order, limit=limit, cursor=cursor)
             found, cursor = [*found, *page.items], page.cursor
             if cursor is None:
                 break
@@ -324,7 +321,7 @@ class Twins:
         for flow in self.flows:
             found, expected = await _if_found(self.subject.flow(flow, self.now)), self.model.flow(flow, self.now)
             assert (found and _in_order(found)) == (expected and _in_order(expected))
-        if SCHEDULES in self.features:
+        if SCHEDULES not in self.lacks:
             await self.look(self.queues, 1)
 
 

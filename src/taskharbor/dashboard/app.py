@@ -24,7 +24,6 @@ from taskharbor.dashboard.acts import Deed, Done
 from taskharbor.dashboard.answers import done_answer, json_answer
 from taskharbor.dashboard.guard import RequestGuard
 from taskharbor.dashboard.mounting import MOUNTING, NOT_MOUNTED, Mounting
-from taskharbor.dashboard.pages.schedules import has_schedules
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, PageMissing
 from taskharbor.dashboard.recall import Recall, Remembered
 from taskharbor.dashboard.rendering import Links, render
@@ -193,7 +192,6 @@ class DashboardApp:
             "can": access.allows,
             "read_only": self._read_only,
             "may_log_out": self._sessions is not None or mounting.may_log_out,
-            "has_schedules": has_schedules(self._harbor),
             "place": place_of(self._harbor) if access.allows(Permission.VIEW) else "",
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "problem": "",

@@ -19,11 +19,11 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.client.client import Client
-from taskharbor.drivers.features import FIGURES, offers
+from taskharbor.drivers.heads import read_counts
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import JobNotFound, TaskHarborError
 from taskharbor.ops.access import Access
-from taskharbor.ops.counting import cap_for, read_counts
+from taskharbor.ops.counting import cap_for
 from taskharbor.ops.room import Sight, look_at
 from taskharbor.ops.text import safe_text
 
@@ -138,14 +138,11 @@ async def _sample(sight: Sight, jobs: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         JOBS: await read_counts(driver, now, cap_for(queues)),
         WORKERS: [(worker.worker, worker.running, worker.stuck, worker.queues) for worker in workers],
-        FIGURES_TOPIC: None,
+        FIGURES_TOPIC: {
+            (row.queue, row.minute): row.counts.get("done", 0) + row.counts.get("failed", 0)
+            for row in await driver.figures(now - RECENT, now)
+        },
     }
-    if offers(driver, FIGURES):
-        able: Any = driver
-        rows = await able.figures(now - RECENT, now)
-        found[FIGURES_TOPIC] = {
-            (row.queue, row.minute): row.counts.get("done", 0) + row.counts.get("failed", 0) for row in rows
-        }
     for job in jobs:
         try:
             info = await driver.inspect(job, now)

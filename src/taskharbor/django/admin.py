@@ -11,8 +11,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import path, re_path
 
-from taskharbor.django.access import access_of
-from taskharbor.django.admin_views import dashboard_view, first_backend
+from taskharbor.django.admin_views import access_of, dashboard_view, first_backend
 from taskharbor.django.models import Dashboard
 
 

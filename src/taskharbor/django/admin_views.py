@@ -8,6 +8,17 @@
 - It takes part in no transaction of the request: the dashboard writes over connections of its own, and would wait for
   a lock that this request holds.
 - It is a plain function also under ASGI, where Django gives each request a thread of its own.
+
+What a user may do follows from permissions of the app `taskharbor`, and from nothing besides:
+
+| permission | allows |
+| --- | --- |
+| `taskharbor.view_job` | look |
+| `taskharbor.operate_job` | look; retry, cancel, edit, pause, resume, stop, run a schedule |
+| `taskharbor.delete_job` | look; delete |
+| `taskharbor.reveal_job` | look; see payloads and results |
+
+A superuser may do everything. The user must also be allowed into the admin: active, and staff.
 """
 
 from __future__ import annotations
@@ -24,10 +35,10 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse, reverse_lazy
 from django.utils.cache import add_never_cache_headers
 
-from taskharbor.django.access import access_of
 from taskharbor.django.asgi_bridge import BodyTooLarge, may_stream, respond
 from taskharbor.django.harbors import DjangoHarbor, harbor_of, our_aliases
-from taskharbor.ops.access import Access
+from taskharbor.model.errors import InvalidJob
+from taskharbor.ops.access import Access, Permission
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,6 +47,12 @@ logger = logging.getLogger("taskharbor.django")
 
 ACCESS = "taskharbor.access"  # the key of the scope
 READING = ("GET", "HEAD")
+_ALLOWED = {
+    "taskharbor.view_job": frozenset({Permission.VIEW}),
+    "taskharbor.operate_job": frozenset(Access.operate("operator").actions),
+    "taskharbor.delete_job": frozenset({Permission.VIEW, Permission.DELETE}),
+    "taskharbor.reveal_job": frozenset({Permission.VIEW, Permission.REVEAL}),
+}
 
 _apps: dict[DjangoHarbor, Any] = {}
 
@@ -72,6 +89,23 @@ def dashboard_view(site: Any, backend: str | None = None) -> Callable[..., Any]:
     known._non_atomic_requests = EveryAlias()
     known.login_url = reverse_lazy("admin:login", current_app=site.name)  # for Django's LoginRequiredMiddleware
     return view
+
+
+def access_of(user: Any) -> Access:
+    """What a user may do; the audit keeps it under their name."""
+    name = _name(user)
+    if user.is_active and getattr(user, "is_superuser", False):
+        return Access.admin(name)
+    actions = [allowed for permission, allowed in _ALLOWED.items() if user.has_perm(permission)]
+    return Access(name=name, actions=frozenset().union(*actions))
+
+
+def _name(user: Any) -> str:
+    """Their name, if the audit can keep it; otherwise their number. (A name may be empty, long, or hold anything.)"""
+    try:
+        return Access.none(str(user.get_username())).name
+    except InvalidJob:
+        return f"user {user.pk}"
 
 
 def first_backend() -> str | None:

@@ -164,7 +164,7 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
             records[:] = prepare_all([call], client.default_queue, now)
             return records
 
-        (stored,) = client.store(prepared, None, "task.enqueue", call.options.call_timeout)
+        (stored,) = client.store(prepared, None, "task.enqueue")
         object.__setattr__(result, "enqueued_at", records[0].created_at)
         if stored.id != result.id:  # its idempotency key is known: this is the job that was there
             object.__setattr__(result, "id", stored.id)

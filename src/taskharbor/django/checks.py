@@ -34,6 +34,20 @@ from taskharbor.tasks.lifespan import check_lifespan
 
 APP = "taskharbor.django"
 INSUFFICIENT_PRIVILEGE = "42501"  # of PostgreSQL
+HINTS = {
+    "E001": "See docs/django.md for the options of a backend.",
+    "E003": 'Name another alias, or keep jobs elsewhere with {"dsn": "redis://…"}.',
+    "E004": "pip install 'taskharbor[postgres]': Django prefers psycopg 3 when both are installed.",
+    "E005": "Write its path in NAME.",
+    "E006": "See docs/dsn.md for addresses and their options.",
+    "W008": f'Write INSTALLED_APPS = [..., "{APP}"].',
+    "W009": "Move the file to a local disk, or use PostgreSQL.",
+    "W010": "Grant USER the use of the schema of TaskHarbor.",
+}
+
+
+def _problem(id: str, text: str, hint: str = "") -> Any:
+    return (Error if id.startswith("E") else Warning)(text, hint=hint or HINTS[id], id=f"taskharbor.{id}")
 
 
 def check_backend(alias: str) -> list[Any]:
@@ -45,7 +59,7 @@ def check_backend(alias: str) -> list[Any]:
     try:
         options = read_options(alias, params)
     except ImproperlyConfigured as error:
-        return [Error(str(error), hint="See docs/django.md for the options of a backend.", id="taskharbor.E001")]
+        return [_problem("E001", str(error))]
     return [*_database(options), *_address(options), *_installed(options), *_lifespan(options)]
 
 
@@ -64,7 +78,7 @@ def check_stores(app_configs: Any = None, databases: Sequence[str] | None = None
             problem = problem_of(options)
             if problem is not None:
                 text = f"TASKS[{options.alias!r}]: the store in database {database!r} cannot be used: {problem}"
-                found.append(Warning(text, hint=_mending(problem, options), id="taskharbor.W011"))
+                found.append(_problem("W011", text, _mending(problem, options)))
     return found
 
 
@@ -81,11 +95,8 @@ def _mending(problem: DriverError, options: BackendOptions) -> str:
 def _queues(alias: str, queues: Any) -> Any:
     where = f"TASKS[{alias!r}]['QUEUES']"
     if isinstance(queues, str) or not isinstance(queues, list | tuple | set | frozenset):
-        return Error(
-            f"{where}: expected a list of names, got {type(queues).__name__}.",
-            hint=f'Write ["{queues}"].' if isinstance(queues, str) else "Write a list of names of queues.",
-            id="taskharbor.E007",
-        )
+        hint = f'Write ["{queues}"].' if isinstance(queues, str) else "Write a list of names of queues."
+        return _problem("E007", f"{where}: expected a list of names, got {type(queues).__name__}.", hint)
     from taskharbor.model.bounds import check_name
     from taskharbor.model.job import OPERATIONS_QUEUE
 
@@ -95,7 +106,7 @@ def _queues(alias: str, queues: Any) -> Any:
             if name == OPERATIONS_QUEUE:
                 raise ValueError(f"{name!r} is for the core's own jobs")
         except ValueError as error:
-            return Error(f"{where}: {error}.", hint="Give the queue another name.", id="taskharbor.E007")
+            return _problem("E007", f"{where}: {error}.", "Give the queue another name.")
     return None
 
 
@@ -105,7 +116,7 @@ def _database(options: BackendOptions) -> Iterator[Any]:
     if name not in connections.settings:
         known = ", ".join(map(repr, connections.settings))
         text = f"{where}: {option}: expected an alias of DATABASES, got {name!r}."
-        yield Error(text, hint=f"DATABASES has: {known}.", id="taskharbor.E002")
+        yield _problem("E002", text, f"DATABASES has: {known}.")
     if name not in connections.settings or options.database is None:
         return
     connection = connections[name]
@@ -115,40 +126,27 @@ def _database(options: BackendOptions) -> Iterator[Any]:
         try:
             path = sqlite_path(connection)
         except ImproperlyConfigured as error:
-            yield Error(f"{where}: {error}", hint="Write its path in NAME.", id="taskharbor.E005")
+            yield _problem("E005", f"{where}: {error}")
             return
         from taskharbor.drivers.sqlite.connection import network_mount
 
         kind = None if path is None or not os.path.exists(path) else network_mount(path)
         if kind:
-            yield Warning(
-                f"{where}: database {name!r}: its file is on a network disk ({kind}), where locks of SQLite fail.",
-                hint="Move the file to a local disk, or use PostgreSQL.",
-                id="taskharbor.W009",
-            )
+            text = f"its file is on a network disk ({kind}), where locks of SQLite fail."
+            yield _problem("W009", f"{where}: database {name!r}: {text}")
     else:
-        yield Error(
-            f"{where}: database {name!r}: expected PostgreSQL or SQLite, got {connection.display_name}.",
-            hint='Name another alias, or keep jobs elsewhere with {"dsn": "redis://…"}.',
-            id="taskharbor.E003",
-        )
+        text = f"expected PostgreSQL or SQLite, got {connection.display_name}."
+        yield _problem("E003", f"{where}: database {name!r}: {text}")
 
 
 def _postgres(where: str, name: str, connection: Any) -> Iterator[Any]:
     from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
     if not is_psycopg3:
-        yield Error(
-            f"{where}: database {name!r}: expected psycopg 3, but Django uses psycopg2.",
-            hint="pip install 'taskharbor[postgres]': Django prefers psycopg 3 when both are installed.",
-            id="taskharbor.E004",
-        )
+        yield _problem("E004", f"{where}: database {name!r}: expected psycopg 3, but Django uses psycopg2.")
     if connection.settings_dict.get("OPTIONS", {}).get("assume_role"):
-        yield Warning(
-            f"{where}: database {name!r} has 'assume_role', which workers do not take: they use USER itself.",
-            hint="Grant USER the use of the schema of TaskHarbor.",
-            id="taskharbor.W010",
-        )
+        text = "has 'assume_role', which workers do not take: they use USER itself."
+        yield _problem("W010", f"{where}: database {name!r} {text}")
 
 
 def _address(options: BackendOptions) -> Iterator[Any]:
@@ -159,18 +157,17 @@ def _address(options: BackendOptions) -> Iterator[Any]:
     except (ValueError, TypeError, ImportError) as error:  # their texts hold no secret
         option = "dsn" if options.dsn is not None else "store"
         text = f"TASKS[{options.alias!r}]['OPTIONS']: {option}: {error}"
-        yield Error(text, hint="See docs/dsn.md for addresses and their options.", id="taskharbor.E006")
+        yield _problem("E006", text)
     except Exception:
         return  # of the database: said before
 
 
 def _installed(options: BackendOptions) -> Iterator[Any]:
     if not apps.is_installed(APP):
-        yield Warning(
+        yield _problem(
+            "W008",
             f"TASKS[{options.alias!r}] names a backend of TaskHarbor, but {APP!r} is not in INSTALLED_APPS: there is "
             "no `manage.py harbor`, and `migrate` does not create the store.",
-            hint=f'Write INSTALLED_APPS = [..., "{APP}"].',
-            id="taskharbor.W008",
         )
 
 
@@ -182,9 +179,9 @@ def _lifespan(options: BackendOptions) -> Iterator[Any]:
         check_lifespan(import_string(options.lifespan))
     except ImportError as error:
         text = f"{where}lifespan: expected the path of a function, got {options.lifespan!r}: {error}."
-        yield Error(text, hint="Write the path of its module, a dot and its name.", id="taskharbor.E012")
+        yield _problem("E012", text, "Write the path of its module, a dot and its name.")
     except TypeError as error:
-        yield Error(f"{where}{error}.", hint="See docs/resources.md for an example.", id="taskharbor.E012")
+        yield _problem("E012", f"{where}{error}.", "See docs/resources.md for an example.")
 
 
 def check_backends(app_configs: Any = None, **_: Any) -> list[Any]:

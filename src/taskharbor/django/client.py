@@ -8,7 +8,7 @@ that transaction has written. Awaited calls read on connections of their own.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -23,12 +23,11 @@ from taskharbor.client.enqueue_middleware import PrepareRecords
 from taskharbor.client.portal import refuse_on_loop
 from taskharbor.django.address import address_of, raw_connection
 from taskharbor.django.settings import BackendOptions
-from taskharbor.drivers.contract import ClientDriver, Driver
+from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import StoreMissing
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.times import Duration
 
 T = TypeVar("T")
 
@@ -46,9 +45,10 @@ def driver_on(
         from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
 
         return SqliteOnConnection(SqliteOptions(IN_MEMORY), lambda: raw_connection(find()), lock)
-    driver: Any = open_driver(dsn)
-    made: Driver = driver.on_connection(lambda: raw_connection(find()), lock)
-    return made
+    driver = open_driver(dsn)
+    if not isinstance(driver, SqlDriver):
+        raise TypeError(f"expected a driver on a SQL store, got {type(driver).__name__}")
+    return driver.on_connection(lambda: raw_connection(find()), lock)
 
 
 class FollowingDrivers(DriverPerLoop):
@@ -115,8 +115,8 @@ class ConnectionAccess:
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, as the caller asked
 
-    async def driver(self, deadline: float) -> ClientDriver:
-        driver: ClientDriver = self._driver
+    async def driver(self, deadline: float) -> Driver:
+        driver: Driver = self._driver
         return driver
 
     async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -149,15 +149,13 @@ class DjangoClient(Client):
         """Whether jobs are stored on Django's own connection."""
         return self.backend.database is not None and isinstance(self._drivers, FollowingDrivers)
 
-    def store(
-        self, prepare: PrepareRecords, connection: Any, method: str, call_timeout: Duration | None = None
-    ) -> list[Enqueued]:
+    def store(self, prepare: PrepareRecords, connection: Any, method: str) -> list[Enqueued]:
         if connection is not None or not self.joins_transactions:
-            return super().store(prepare, connection, method, call_timeout)
+            return super().store(prepare, connection, method)
         refuse_on_loop(method)
         with in_transaction(self.backend.database) as mine:
             try:
-                return super().store(prepare, mine, method, call_timeout)
+                return super().store(prepare, mine, method)
             except StoreMissing as error:
                 raise self._not_migrated() from error
 
@@ -169,31 +167,25 @@ class DjangoClient(Client):
             f"the database {database!r} has no tables of TaskHarbor yet; run `python manage.py {command}{option}`"
         )
 
-    async def astore(
-        self, prepare: PrepareRecords, connection: Any, call_timeout: Duration | None = None
-    ) -> list[Enqueued]:
+    async def astore(self, prepare: PrepareRecords, connection: Any) -> list[Enqueued]:
         if connection is not None or not self.joins_transactions:
-            return await super().astore(prepare, connection, call_timeout)
-        stored: list[Enqueued] = await sync_to_async(self.store, thread_sensitive=True)(
-            prepare, None, "client.astore", call_timeout
-        )
+            return await super().astore(prepare, connection)
+        stored: list[Enqueued] = await sync_to_async(self.store, thread_sensitive=True)(prepare, None, "client.astore")
         return stored
 
     def blocking(
         self,
         call: Callable[[StoreAccess], Coroutine[Any, Any, T]],
         method: str,
-        call_timeout: Duration | None = None,
         *,
         polls: bool = False,
-        needs: Sequence[str] = (),
         instead: str = "",
     ) -> T:
         if self.joins_transactions:
             refuse_on_loop(method, instead)
             connection = connections[self.backend.database]
             return run_on_this_thread(call, ConnectionAccess(driver_on(self.backend, lambda: connection)))
-        return super().blocking(call, method, call_timeout, polls=polls, needs=needs, instead=instead)
+        return super().blocking(call, method, polls=polls, instead=instead)
 
 
 @contextmanager

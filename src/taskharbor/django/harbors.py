@@ -16,10 +16,11 @@ from django.core.exceptions import ImproperlyConfigured
 from taskharbor.client.client import Client
 from taskharbor.django.client import DjangoClient
 from taskharbor.django.connections import fresh_async_connections, fresh_connections
-from taskharbor.django.lifespan import lifespan_of
+from taskharbor.django.registry import declare_known
 from taskharbor.django.settings import BackendOptions, read_options
+from taskharbor.django.setup import lifespan_of
 from taskharbor.django.signals import FinishedSignals
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.harbor import Harbor
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.lifespan import Lifespan
@@ -100,7 +101,7 @@ class DjangoHarbor(Harbor):
         self.backend = self.client.backend = backend
         self._queues.listed = frozenset(backend.queues) if backend.queues else None
         self.client.use(None)
-        declare_anew(self)
+        declare_known(self)
 
     def _make_client(self, dsn_or_driver: Driver | str | None, **options: Any) -> Client:
         return DjangoClient(self.backend, **options)
@@ -161,15 +162,8 @@ def harbor_of(alias: str = "default") -> DjangoHarbor:
         harbor = _harbors.get(alias)
         if harbor is None:
             harbor = _harbors[alias] = DjangoHarbor(options)
-            declare_anew(harbor)
+            declare_known(harbor)
         elif harbor.backend != options:
             harbor.change(options)
         _read[alias] = params, harbor
         return harbor
-
-
-def declare_anew(harbor: DjangoHarbor) -> None:
-    """Declare the tasks of Django's on a harbor that is new, or has other settings."""
-    from taskharbor.django.registry import declare_known  # it imports what imports this module
-
-    declare_known(harbor)

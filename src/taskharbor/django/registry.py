@@ -2,6 +2,9 @@
 
 A job names its type, `module.qualname`. It finds its function here or not at all: nothing is imported because a job
 names it. Every harbor of the project knows all functions, because `.using(backend=…)` may send a task to any of them.
+
+Around a call a worker puts Django's context and signals, and it stores plain JSON. `task_started` is sent here, in the
+thread of the handler; `task_finished` when the end of the job is stored: see signals.py.
 """
 
 from __future__ import annotations
@@ -12,16 +15,20 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.django.running import KEYWORD, calling, calling_coroutine
+from taskharbor.django.api import TaskContext, normalize_json, task_started
 from taskharbor.django.task import options_of
+from taskharbor.model.job import JobInfo, State
 from taskharbor.tasks.annotations import UNRESOLVED, hint_of, is_context
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.injected import marker_of
 from taskharbor.tasks.task import Task
+from taskharbor.tasks.workflow import is_workflow
 
 if TYPE_CHECKING:
     from taskharbor.django.harbors import DjangoHarbor
     from taskharbor.django.settings import BackendOptions
+
+KEYWORD = "taskharbor_context"  # the parameter that receives the JobContext
 
 _known: dict[str, DeclaredFunction] = {}
 _changing = threading.RLock()
@@ -106,12 +113,16 @@ def _callable(task: Any, owner: DeclaredFunction) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(function):
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await calling_coroutine(owner, kwargs.pop(KEYWORD), args, kwargs)
+            result, first = _begun(owner, kwargs.pop(KEYWORD))
+            await task_started.asend_robust(sender=type(result.task.get_backend()), task_result=result)
+            return _returned(await function(*first, *args, **kwargs))
 
     else:
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return calling(owner, kwargs.pop(KEYWORD), args, kwargs)
+            result, first = _begun(owner, kwargs.pop(KEYWORD))
+            task_started.send_robust(sender=type(result.task.get_backend()), task_result=result)
+            return _returned(function(*first, *args, **kwargs))
 
     functools.update_wrapper(call, function, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
     del call.__wrapped__  # its signature is not the function's
@@ -120,6 +131,19 @@ def _callable(task: Any, owner: DeclaredFunction) -> Callable[..., Any]:
     call.__annotations__ = annotations
     made: Callable[..., Any] = call
     return made
+
+
+def _begun(declared: DeclaredFunction, ctx: JobContext) -> tuple[Any, tuple[Any, ...]]:
+    """The result of a job that begins, and what comes before its arguments."""
+    from taskharbor.django.results import result_of
+
+    result = result_of(JobInfo(ctx.job, State.INFLIGHT, ctx.worker), declared)
+    return result, (TaskContext(task_result=result),) if declared.task.takes_context else ()
+
+
+def _returned(value: Any) -> Any:
+    """What is stored of a value. A workflow takes the place of the job, as with every other task."""
+    return value if is_workflow(value) else normalize_json(value)
 
 
 def _parameters(task: Any) -> tuple[list[inspect.Parameter], dict[str, Any]]:

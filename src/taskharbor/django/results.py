@@ -8,12 +8,12 @@ Arguments are stored by name, like those of every other job. How many were given
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import taskharbor
 from taskharbor.django.api import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
-from taskharbor.django.error_text import traceback_of
 from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of
 from taskharbor.model.error_class import full_error_name
 from taskharbor.model.job import JobInfo, JobRecord, State
@@ -35,6 +35,12 @@ STATUS = {
 }
 _OURS = "taskharbor."
 _FAILED = (AttemptKind.FAILED, AttemptKind.TIMEOUT, AttemptKind.LOST)
+_HEAD = "Traceback (most recent call last):\n"
+_LINKS = {
+    "caused by ": "\nThe above exception was the direct cause of the following exception:\n\n",
+    "while handling ": "\nDuring handling of the above exception, another exception occurred:\n\n",
+}
+_FRAME = re.compile(r'  File "')
 _LOST = "taskharbor.LeaseExpired: the worker ended without an outcome, or its lease ran out\n"
 
 
@@ -123,3 +129,34 @@ def class_path(name: str) -> str:
     if not name or (name.startswith(_OURS) and name.removeprefix(_OURS) not in taskharbor.__all__):
         return "taskharbor.JobDead"
     return full_error_name(name)
+
+
+def traceback_of(text: str) -> str:
+    """The text of a traceback for the stored text of an error: in Python's own order, the exception last.
+
+    A store keeps the exception first and its causes after it, so that a long text is cut at the end that matters least.
+
+    >>> stored = 'ValueError: no\\n\\n  File "<shop>", line 3, in send\\n    raise ValueError("no")'
+    >>> print(traceback_of(stored), end="")
+    Traceback (most recent call last):
+      File "<shop>", line 3, in send
+        raise ValueError("no")
+    ValueError: no
+    """
+    if not text:
+        return ""
+    told: list[tuple[str, list[str]]] = []  # how each exception is linked to the one before it, and its parts
+    for part in text.split("\n\n"):
+        link = next((each for each in (*_LINKS, "in the group: ") if part.startswith(each)), None)
+        if not told or link is not None:
+            told.append((link or "", [part.removeprefix(link or "")]))
+        else:
+            told[-1][1].append(part)
+    written = ""
+    for link, parts in reversed(told):
+        summary, *rest = parts
+        frames = [each for each in rest if _FRAME.match(each)]
+        notes = [each for each in rest if not _FRAME.match(each)]
+        head = _HEAD + "\n".join(frames) + "\n" if frames else ""
+        written += head + "\n".join([summary, *notes]) + "\n" + _LINKS.get(link, "")
+    return written

@@ -8,13 +8,14 @@ Nothing here repeats a value of a DSN: it may hold a password.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
+
+from taskharbor.model.validation import did_you_mean
 
 KNOWN = ("database", "defaults", "dsn", "enqueue", "lifespan", "migrate", "store", "using")
 ENQUEUE = ("on_commit", "now")
@@ -52,8 +53,7 @@ def read_options(alias: str, params: Mapping[str, Any]) -> BackendOptions:
         raise ImproperlyConfigured(f"{where}: expected a dictionary, got {type(given).__name__}")
     for name in given:
         if name not in KNOWN:
-            near = difflib.get_close_matches(str(name), KNOWN, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(str(name), KNOWN)
             raise ImproperlyConfigured(f"{where}: unknown option {name!r}; {hint}expected one of: {', '.join(KNOWN)}")
     if ("database" in given) == ("dsn" in given):
         got = "both" if "dsn" in given else "neither"

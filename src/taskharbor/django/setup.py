@@ -2,11 +2,17 @@
 
 `django.setup()` must not run while apps are being loaded, and never twice at once: in those cases other code is
 running it, and the tasks of this project are imported soon.
+
+A child process of a worker finds `lifespan_of` by its name, and enters it before it imports the module of a task. So
+nothing here imports Django until it is called.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 _discovering = threading.RLock()
 _discovered = False
@@ -51,3 +57,18 @@ def _explain_missing_settings() -> None:
             "expected Django's settings, but $DJANGO_SETTINGS_MODULE is not set; run `python manage.py harbor …`, or "
             "set it to the module of your settings, such as shop.settings"
         )
+
+
+@asynccontextmanager
+async def lifespan_of(alias: str) -> AsyncIterator[Any]:
+    """What every worker process and child enters before its first job: Django, and the project's own lifespan, which
+    OPTIONS["lifespan"] of TASKS[alias] names."""
+    set_up_once()
+    from taskharbor.django.harbors import harbor_of
+
+    own = harbor_of(alias).project_lifespan()
+    if own is None:
+        yield None
+        return
+    async with own() as given:
+        yield given

@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from taskharbor.django.address import POSTGRES, address_of, raw_connection
 from taskharbor.django.harbors import our_aliases, tasks_settings
 from taskharbor.django.settings import BackendOptions, read_options
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.errors import DriverError
 
@@ -76,7 +76,7 @@ def problem_of(options: BackendOptions) -> DriverError | None:
     return None
 
 
-async def _open(driver: Any, only_existing: bool = False) -> None:
+async def _open(driver: Driver, only_existing: bool = False) -> None:
     opened: Driver = driver
     try:
         await (driver.open_existing() if only_existing else opened.open())

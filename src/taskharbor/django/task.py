@@ -10,29 +10,18 @@ Options of a call go before those of the declaration; `@task(…)` goes before `
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from taskharbor.django.api import Task
+from taskharbor.model.validation import did_you_mean
 from taskharbor.policy.retry import RetryPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 ATTRIBUTE = "__taskharbor_options__"
-OWN = (
-    "group",
-    "group_limit",
-    "idempotency_key",
-    "max_attempts",
-    "metadata",
-    "process",
-    "retry",
-    "timeout",
-    "unrecoverable",
-)
 _OF_DJANGO = {
     "queue": "queue_name",
     "run_at": "run_after (with .using)",
@@ -64,8 +53,7 @@ def refuse_unknown(options: Mapping[str, Any], who: str) -> None:
             continue
         if name in _OF_DJANGO:
             raise TypeError(f"{who}: {name!r} has a name of its own in Django: {_OF_DJANGO[name]}")
-        near = difflib.get_close_matches(name, OWN, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, OWN)
         raise TypeError(f"{who}: unknown option {name!r}; {hint}expected one of: {', '.join(OWN)}")
 
 
@@ -100,6 +88,10 @@ class HarborTask(Task):  # type: ignore[misc]  # Django has no types
         own = {name: changes.pop(name) for name in OWN if name in changes}
         changed = Task.using(self, **changes)
         return replace(changed, **own) if own else changed
+
+
+OWN = tuple(sorted(HarborTask.__annotations__))
+"""The names of our options."""
 
 
 def options_of(task: Any) -> dict[str, Any]:

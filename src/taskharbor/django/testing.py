@@ -63,7 +63,7 @@ def enqueued(task: Any, /, **arguments: Any) -> list[Any]:
     """
     if isinstance(task, Task):
         refuse_unknown(task, arguments)
-        harbor = next((each for each in _harbors() if task.name in each.tasks), None)
+        harbor = next((each for each in map(harbor_of, our_aliases()) if task.name in each.tasks), None)
         if harbor is None:
             raise ValueError(f"enqueued: no harbor of TASKS declares {task.name!r}; use taskharbor.testing.enqueued")
         return [info.job for info in harbor.jobs(type=task.name) if includes(task, info.job, arguments)]
@@ -87,10 +87,6 @@ async def aenqueued(task: Any, /, **arguments: Any) -> list[Any]:
     """`enqueued` for asynchronous tests."""
     found: list[Any] = await sync_to_async(enqueued, thread_sensitive=True)(task, **arguments)
     return found
-
-
-def _harbors() -> Iterator[DjangoHarbor]:
-    return (harbor_of(alias) for alias in our_aliases())
 
 
 def _is_lent(connection: Any, database: str | None) -> bool:

@@ -1,33 +1,19 @@
 """Stores for jobs: the contract that every driver fulfils, and the way from a DSN to a driver."""
 
-from taskharbor.drivers.contract import (
+from taskharbor.drivers.base import (
+    ATTEMPT_FIELDS,
     CANCELLED_REASON,
     DAMAGED_PREFIX,
     DEFAULT_RETENTION,
     FLOW_CANCELLED_REASON,
     WORKER_SILENCE,
     Driver,
-    SingleVerbs,
     SqlDriver,
-    Transaction,
-    TransactionSync,
-    open_existing,
 )
-from taskharbor.drivers.features import (
-    ALL_FEATURES,
-    AmendDriver,
-    AttemptsDriver,
-    AuditDriver,
-    FiguresDriver,
-    FiltersDriver,
-    FlowsDriver,
-    SchedulesDriver,
-    SeenDriver,
-    UpcomingDriver,
-    features_of,
-    offers,
-)
+from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
 from taskharbor.drivers.registry import open_driver
+from taskharbor.drivers.transactions import Transaction, TransactionSync
+from taskharbor.drivers.wrapped import WrappedDriver
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_job, check_name, check_record, check_spawn, clean_error
@@ -67,7 +53,7 @@ from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.schedule import ScheduleChange, SchedulePage, StoredSchedule
 
 __all__ = [
-    "ALL_FEATURES",
+    "ATTEMPT_FIELDS",
     "CANCELLED_REASON",
     "DAMAGED_PREFIX",
     "DEFAULT_RETENTION",
@@ -75,28 +61,26 @@ __all__ = [
     "WORKER_SILENCE",
     "Ack",
     "Amend",
-    "AmendDriver",
-    "AttemptsDriver",
-    "AuditDriver",
     "AuditPage",
+    "AuditQuery",
     "BackendUnavailable",
     "Cancelled",
     "Driver",
     "DriverError",
+    "DueQuery",
     "Enqueued",
     "Fail",
     "FeatureMissing",
     "Figures",
-    "FiguresDriver",
-    "FiltersDriver",
     "FlowInfo",
     "FlowPage",
+    "FlowQuery",
     "FlowStatus",
-    "FlowsDriver",
     "InvalidJob",
     "JobInfo",
     "JobNotFound",
     "JobNotInflight",
+    "JobQuery",
     "JobRecord",
     "Lease",
     "LeaseExpired",
@@ -110,10 +94,8 @@ __all__ = [
     "ScheduleChange",
     "ScheduleNotFound",
     "SchedulePage",
-    "SchedulesDriver",
+    "ScheduleQuery",
     "Seen",
-    "SeenDriver",
-    "SingleVerbs",
     "SqlDriver",
     "State",
     "StoreMissing",
@@ -123,8 +105,8 @@ __all__ = [
     "Transaction",
     "TransactionFailed",
     "TransactionSync",
-    "UpcomingDriver",
     "WorkerInfo",
+    "WrappedDriver",
     "WrongConnection",
     "WrongState",
     "check_job",
@@ -132,10 +114,7 @@ __all__ = [
     "check_record",
     "check_spawn",
     "clean_error",
-    "features_of",
     "flow_status",
-    "offers",
     "open_driver",
-    "open_existing",
     "replace",
 ]

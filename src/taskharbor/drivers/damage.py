@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.drivers.base import DAMAGED_PREFIX
 from taskharbor.model.bounds import check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord

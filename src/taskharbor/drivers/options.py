@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from taskharbor.drivers.contract import DEFAULT_RETENTION
+from taskharbor.drivers.base import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import span
 from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 

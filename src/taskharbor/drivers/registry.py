@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.dsn import UNREADABLE, conceals, redact, scheme_of
 
 GROUP = "taskharbor.drivers"
@@ -53,13 +53,16 @@ def open_driver(dsn: str) -> Driver:
         example = examples.get(scheme, f"{scheme}://host/name")
         raise ValueError(f"{scheme}:…: expected two slashes behind the colon, such as {example}")
     try:
-        return factory(dsn)
+        driver = factory(dsn)
     except ModuleNotFoundError as error:
         raise _missing_extra(scheme, error) from error
     except ValueError as error:
         # Not only ours: the standard library's errors quote a bad address, password and all.
         shown = str(error) if conceals(dsn, str(error)) else UNREADABLE
         raise ValueError(f"{redact(dsn)}: {shown}") from None
+    if not isinstance(driver, Driver):
+        raise TypeError(f"{scheme}:// made a {type(driver).__name__}: expected a subclass of taskharbor.drivers.Driver")
+    return driver
 
 
 def resolve_dsn(given: str | None) -> str:
@@ -101,7 +104,7 @@ def location_of(driver: Driver, dsn: str) -> str:
     return location
 
 
-def _factory(scheme: str) -> Callable[[str], Driver]:
+def _factory(scheme: str) -> Callable[[str], object]:
     from importlib.metadata import entry_points  # 20 ms, only for a program that opens a store
 
     entries = list(entry_points(group=GROUP))
@@ -119,7 +122,7 @@ def _factory(scheme: str) -> Callable[[str], Driver]:
         raise ImportError(f"{scheme}:// is declared as {value}, which does not exist: {error}") from error
     if not callable(loaded):
         raise TypeError(f"{scheme}:// is declared as {value}: expected a callable, got {type(loaded).__name__}")
-    factory: Callable[[str], Driver] = loaded
+    factory: Callable[[str], object] = loaded
     return factory
 
 

@@ -17,7 +17,6 @@ from taskharbor.flow.handle import FlowHandle
 from taskharbor.flow.on_failure import carries_steps, released_at_once
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.times import Duration
 from taskharbor.tasks.flow_metadata import MAX_DEPTH
 from taskharbor.tasks.migration_hints import OF_FLOWS, missing
 from taskharbor.tasks.task import Step, Task
@@ -71,35 +70,33 @@ class Flow(Workflow, Generic[R_co]):
         """The same flow, enqueued inside the caller's own transaction on that `connection`."""
         return Flow(self.kind, self.parts, self.on_failure, connection)
 
-    def enqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
+    def enqueue(self) -> FlowHandle[R_co]:
         """Store all jobs of the flow in one call, all or none; blocks until they are stored."""
-        client, connection, limit = self._client(), self._connection(), self._longest_timeout(call_timeout)
+        client, connection = self._client(), self._connection()
         prepared = _Prepared(self, client.default_queue)
-        results = client.store(prepared.records, connection, METHOD, limit)
+        results = client.store(prepared.records, connection, METHOD)
         known = prepared.known(results)
         if carries_steps(known):
-            records = client.blocking(lambda access: self._failure_steps(access, known, limit), METHOD, limit)
+            records = client.blocking(lambda access: self._failure_steps(access, known), METHOD)
             if records:
-                client.store(lambda now: records, connection, METHOD, limit)
+                client.store(lambda now: records, connection, METHOD)
         return prepared.handle(client, results)
 
-    async def aenqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
+    async def aenqueue(self) -> FlowHandle[R_co]:
         """The same, awaited."""
-        client, connection, limit = self._client(), self._connection(), self._longest_timeout(call_timeout)
+        client, connection = self._client(), self._connection()
         prepared = _Prepared(self, client.default_queue)
-        results = await client.astore(prepared.records, connection, limit)
+        results = await client.astore(prepared.records, connection)
         known = prepared.known(results)
         if carries_steps(known):
-            records = await self._failure_steps(client.awaited, known, limit)
+            records = await self._failure_steps(client.awaited, known)
             if records:
-                await client.astore(lambda now: records, connection, limit)
+                await client.astore(lambda now: records, connection)
         return prepared.handle(client, results)
 
-    async def _failure_steps(
-        self, access: StoreAccess, known: Mapping[str, JobRecord], call_timeout: Duration | None
-    ) -> list[JobRecord]:
+    async def _failure_steps(self, access: StoreAccess, known: Mapping[str, JobRecord]) -> list[JobRecord]:
         client = self._client()
-        return await released_at_once(client, known, client.budget(access, call_timeout, "enqueue"))
+        return await released_at_once(client, known, client.budget(access, "enqueue"))
 
     def compile(self, parent: JobRecord, now: datetime) -> Spawned:
         """The flow as the jobs that take the place of a running one. The worker calls this."""
@@ -111,14 +108,6 @@ class Flow(Workflow, Generic[R_co]):
         if self.client is None:
             raise ValueError(f"{self.kind}: expected at least one step, got none; only a chord may have an empty group")
         return self.client
-
-    def _longest_timeout(self, call_timeout: Duration | None) -> Duration | None:
-        """How long the call may take: its own `call_timeout`, or the longest among the options of its steps."""
-        if call_timeout is not None:
-            return call_timeout
-        parts = self.parts
-        inner = [p._longest_timeout(None) if isinstance(p, Flow) else p.task._options.call_timeout for p in parts]
-        return max((one for one in inner if one is not None), default=None)
 
     def _connection(self) -> Any:
         """The flow's own connection, or the one that steps of it name."""

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from taskharbor.client import polling
+from taskharbor.client.budget import Budget
 from taskharbor.client.external_jobs import waits_for_externals
 from taskharbor.client.handle import dead
+from taskharbor.client.twins import both
 from taskharbor.flow.summary import end_of, progress_of
-from taskharbor.model.current_job import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_status
 from taskharbor.model.times import Duration
 
 if TYPE_CHECKING:
-    from taskharbor.client.access import StoreAccess
-    from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
 R_co = TypeVar("R_co", covariant=True)
@@ -46,6 +45,8 @@ class FlowHandle(Generic[R_co]):
 
     __slots__ = ("_client", "_end", "_externals", "_returns", "existed", "id")
 
+    _called = "handle"
+
     def __init__(
         self,
         client: Client,
@@ -66,103 +67,47 @@ class FlowHandle(Generic[R_co]):
         return f"FlowHandle({self.id!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FlowHandle) and other.id == self.id and other._client is self._client
+        return isinstance(other, FlowHandle) and other.id == self.id and other._client.is_same(self._client)
 
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def status(self, *, call_timeout: Duration | None = None) -> FlowStatus:
+    @both
+    async def status(self, budget: Budget) -> FlowStatus:
         """How the flow stands: running, succeeded, failed or cancelled. Blocks for a read of the store."""
-        return self._client.blocking(lambda access: self._status(access, call_timeout), "handle.status", call_timeout)
+        return (await self._info(budget)).status
 
-    async def astatus(self, *, call_timeout: Duration | None = None) -> FlowStatus:
-        """The same, awaited."""
-        return await self._status(self._client.awaited, call_timeout)
+    astatus = status.awaited
 
-    def progress(self, *, call_timeout: Duration | None = None) -> FlowProgress:
+    @both
+    async def progress(self, budget: Budget) -> FlowProgress:
         """How many of its jobs are done, of how many; joins and failure steps are not counted."""
-        return self._client.blocking(
-            lambda access: self._progress(access, call_timeout), "handle.progress", call_timeout
-        )
+        return FlowProgress(*progress_of(await self._info(budget)))
 
-    async def aprogress(self, *, call_timeout: Duration | None = None) -> FlowProgress:
-        """The same, awaited."""
-        return await self._progress(self._client.awaited, call_timeout)
+    aprogress = progress.awaited
 
-    def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
+    @both(polls=True)
+    async def result(self, budget: Budget, timeout: Duration | None = None) -> R_co:
         """Wait for the flow's end and return its result: what its last step returned, or the list of a group.
 
         Raises JobDead or JobCancelled as soon as the flow is failed or cancelled, TimeoutError (the flow goes on),
         or JobNotFound if its records are gone. In a handler it needs a timeout, unless the flow has ended. `timeout` is
-        for the flow; each read of the store on the way may take `call_timeout`, then it is BackendUnavailable.
+        for the flow; each read of the store on the way has the time of any call, then it is BackendUnavailable.
         """
-        here = is_in_handler()
-        return self._client.blocking(
-            lambda access: self._result(access, timeout, call_timeout, here), "handle.result", polls=True
-        )
-
-    async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
-        """The same, awaited."""
-        return await self._result(self._client.awaited, timeout, call_timeout, is_in_handler())
-
-    def cancel(self, *, call_timeout: Duration | None = None) -> int:
-        """Cancel what has not ended, also what is being spawned at this moment; returns how many jobs were cancelled.
-
-        A running handler receives it with its next heartbeat.
-        """
-        return self._client.blocking(lambda access: self._cancel(access, call_timeout), "handle.cancel", call_timeout)
-
-    async def acancel(self, *, call_timeout: Duration | None = None) -> int:
-        """The same, awaited."""
-        return await self._cancel(self._client.awaited, call_timeout)
-
-    def requeue(self, *, call_timeout: Duration | None = None) -> int:
-        """Bring the dead jobs of the flow back, with all their attempts; returns how many.
-
-        What was done stays done: the flow goes on exactly where it failed.
-        """
-        return self._client.blocking(lambda access: self._requeue(access, call_timeout), "handle.requeue", call_timeout)
-
-    async def arequeue(self, *, call_timeout: Duration | None = None) -> int:
-        """The same, awaited."""
-        return await self._requeue(self._client.awaited, call_timeout)
-
-    async def ainfo(self, *, call_timeout: Duration | None = None) -> FlowInfo:
-        """The jobs of the flow and its edges, as they are now."""
-        return await self._info(self._client.budget(self._client.awaited, call_timeout, "info"))
-
-    async def _status(self, access: StoreAccess, call_timeout: Duration | None) -> FlowStatus:
-        return (await self._info(self._client.budget(access, call_timeout, "status"))).status
-
-    async def _progress(self, access: StoreAccess, call_timeout: Duration | None) -> FlowProgress:
-        return FlowProgress(*progress_of(await self._info(self._client.budget(access, call_timeout, "progress"))))
-
-    async def _cancel(self, access: StoreAccess, call_timeout: Duration | None) -> int:
-        return await self._client.lookup.cancel_flow(self.id, self._client.budget(access, call_timeout, "cancel"))
-
-    async def _requeue(self, access: StoreAccess, call_timeout: Duration | None) -> int:
-        return await self._client.lookup.requeue_flow(self.id, self._client.budget(access, call_timeout, "requeue"))
-
-    async def _result(
-        self, access: StoreAccess, timeout: Duration | None, call_timeout: Duration | None, in_handler: bool
-    ) -> R_co:
-        def budget() -> Budget:
-            return self._client.budget(access, call_timeout, "result")
-
         if self._end is None:
-            flow = await self._info(budget())
+            flow = await self._info(budget.again())
             end, externals = end_of(flow), waits_for_externals(flow)
         else:
             end, externals = self._end, list(self._externals)
-        poll = _Poll(self, end, externals, budget)
+        poll = _Poll(self, end, externals, budget.again)
         try:
-            waiting = polling.PollPauses(timeout, "result", f"flow {self.id}", in_handler=in_handler)
-            info = await polling.until_ended(access, poll, waiting)
+            waiting = polling.PollPauses(timeout, budget.method, f"flow {self.id}", in_handler=budget.in_handler)
+            info = await polling.until_ended(budget.access, poll, waiting)
         except JobNotFound:
             raise self._gone() from None
         except polling.Late as late:
-            unfinished = await self._ready(budget()) or late.info
-            advice = await polling.why_not_ended(self._client, access, unfinished)
+            unfinished = await self._ready(budget.again()) or late.info
+            advice = await polling.why_not_ended(self._client, budget.access, unfinished)
             raise TimeoutError(f"flow {self.id} runs after {late}; {advice}") from None
         job = info.job
         if info.state is State.DLQ:
@@ -170,8 +115,34 @@ class FlowHandle(Generic[R_co]):
         if info.state is State.CANCELLED:
             raise JobCancelled(job.id, job.reason)
         # The job that took the last one's place returns what its own task says, which is not known here.
-        value: R_co = await self._client.lookup.result(job, self._returns if job.id == end else Any, budget())
+        value: R_co = await self._client.lookup.result(job, self._returns if job.id == end else Any, budget.again())
         return value
+
+    aresult = result.awaited
+
+    @both
+    async def cancel(self, budget: Budget) -> int:
+        """Cancel what has not ended, also what is being spawned at this moment; returns how many jobs were cancelled.
+
+        A running handler receives it with its next heartbeat.
+        """
+        return await self._client.lookup.cancel_flow(self.id, budget)
+
+    acancel = cancel.awaited
+
+    @both
+    async def requeue(self, budget: Budget) -> int:
+        """Bring the dead jobs of the flow back, with all their attempts; returns how many.
+
+        What was done stays done: the flow goes on exactly where it failed.
+        """
+        return await self._client.lookup.requeue_flow(self.id, budget)
+
+    arequeue = requeue.awaited
+
+    async def ainfo(self) -> FlowInfo:
+        """The jobs of the flow and its edges, as they are now."""
+        return await self._info(self._client.budget(self._client.awaited, "info"))
 
     async def _ready(self, budget: Budget) -> JobInfo | None:
         """A job of the flow that waits for a worker."""

@@ -41,26 +41,26 @@ class FlowRun(FlowInfo, frozen=True):
         """The graph as Mermaid text."""
         return mermaid(self)
 
-    def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:
+    def result(self, timeout: Duration | None = None) -> Any:
         """The same as the handle's method, with its `timeout`."""
-        return self.handle.result(timeout, call_timeout=call_timeout)
+        return self.handle.result(timeout)
 
-    async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:
+    async def aresult(self, timeout: Duration | None = None) -> Any:
         """The same as the handle's method."""
-        return await self.handle.aresult(timeout, call_timeout=call_timeout)
+        return await self.handle.aresult(timeout)
 
-    def requeue(self, *, call_timeout: Duration | None = None) -> int:
+    def requeue(self) -> int:
         """The same as the handle's method."""
-        return self.handle.requeue(call_timeout=call_timeout)
+        return self.handle.requeue()
 
-    async def arequeue(self, *, call_timeout: Duration | None = None) -> int:
+    async def arequeue(self) -> int:
         """The same as the handle's method."""
-        return await self.handle.arequeue(call_timeout=call_timeout)
+        return await self.handle.arequeue()
 
-    def cancel(self, *, call_timeout: Duration | None = None) -> int:
+    def cancel(self) -> int:
         """The same as the handle's method."""
-        return self.handle.cancel(call_timeout=call_timeout)
+        return self.handle.cancel()
 
-    async def acancel(self, *, call_timeout: Duration | None = None) -> int:
+    async def acancel(self) -> int:
         """The same as the handle's method."""
-        return await self.handle.acancel(call_timeout=call_timeout)
+        return await self.handle.acancel()

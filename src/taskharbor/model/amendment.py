@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 
 
+@shows("id", "deliveries", "edits")
 class Amend(msgspec.Struct, frozen=True, kw_only=True):
     """New values for some fields of one job; what is UNSET stays as it is.
 
@@ -34,9 +35,6 @@ class Amend(msgspec.Struct, frozen=True, kw_only=True):
         """The fields to change, with their new values."""
         values = ((name, getattr(self, name)) for name in _CHANGEABLE)
         return {name: value for name, value in values if value is not UNSET}
-
-    def __repr__(self) -> str:
-        return shown(self, "id", "deliveries", "edits")
 
 
 _CHANGEABLE = ("payload", "run_at", "priority", "max_attempts", "timeout", "metadata")

@@ -21,7 +21,7 @@ import msgspec
 
 from taskharbor.model.bounds import MAX_NAME_BYTES, MAX_TRAIL_BYTES
 from taskharbor.model.job import JobInfo, JobRecord, State
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.times import from_ms, to_ms
 
 FIRST_KEPT, LAST_KEPT = 3, 22
@@ -49,6 +49,7 @@ class AttemptKind(StrEnum):
     """It has not ended."""
 
 
+@shows("number", "kind", "worker", "began_at", "ended_at", "error_class")
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One execution of a job. `number` counts deliveries from 1; `ended_at` is None while it runs, and where a lost
     one's end is not known.
@@ -66,10 +67,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""  # class and text of what it raised, and its frames
     fingerprint: str = ""  # failures with the same one have the same cause
 
-    def __repr__(self) -> str:
-        return shown(self, "number", "kind", "worker", "began_at", "ended_at", "error_class")
 
-
+@shows("number", "kind", "worker")
 class _Entry(msgspec.Struct, array_like=True, omit_defaults=True):
     number: int
     kind: str
@@ -79,9 +78,6 @@ class _Entry(msgspec.Struct, array_like=True, omit_defaults=True):
     error_class: str = ""
     error: str = ""
     fingerprint: str = ""
-
-    def __repr__(self) -> str:
-        return shown(self, "number", "kind", "worker")
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -10,12 +10,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 
 AUDIT_KEPT_FOR = timedelta(days=90)
 MAX_AUDIT_BYTES = 16 * 1024
 
 
+@shows("id", "at")
 class StoredAudit(msgspec.Struct, frozen=True, kw_only=True):
     """One entry as a store keeps it. `data` is written by core; a driver never decodes it."""
 
@@ -23,9 +24,6 @@ class StoredAudit(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     by: str
     data: bytes = b""
-
-    def __repr__(self) -> str:
-        return shown(self, "id", "at")
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

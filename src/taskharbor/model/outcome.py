@@ -12,9 +12,10 @@ import msgspec
 
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 
 
+@shows("lease", "spawn", "handover")
 class Ack(msgspec.Struct, frozen=True, gc=False):
     """Done, with what the handler returned. `spawn` is stored and `handover` applied in the same transaction."""
 
@@ -24,10 +25,8 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     handover: str | None = None
     trail: bytes = b""
 
-    def __repr__(self) -> str:
-        return shown(self, "lease", "spawn", "handover")
 
-
+@shows("lease", "run_at", "attempts")
 class Retry(msgspec.Struct, frozen=True, gc=False):
     """Back to ready or scheduled. With unchanged attempts it is a give-back: no failure is recorded."""
 
@@ -40,10 +39,8 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str = ""
     trail: bytes = b""
 
-    def __repr__(self) -> str:
-        return shown(self, "lease", "run_at", "attempts")
 
-
+@shows("lease", "attempts", "spawn")
 class Fail(msgspec.Struct, frozen=True, gc=False):
     """To the dead letter queue with its reason."""
 
@@ -57,19 +54,14 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str = ""
     trail: bytes = b""
 
-    def __repr__(self) -> str:
-        return shown(self, "lease", "attempts", "spawn")
 
-
+@shows("lease")
 class Cancelled(msgspec.Struct, frozen=True, gc=False):
     """To cancelled, with its reason."""
 
     lease: Lease
     reason: str
     trail: bytes = b""
-
-    def __repr__(self) -> str:
-        return shown(self, "lease")
 
 
 Outcome: TypeAlias = Ack | Retry | Fail | Cancelled

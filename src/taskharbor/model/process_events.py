@@ -18,11 +18,16 @@ class SupervisorServing(Event, frozen=True, gc=False):
     concurrency: int
 
 
-class ProcessStarted(Event, frozen=True, gc=False):
-    """A worker process serves."""
+class ProcessEvent(Event, frozen=True, gc=False):
+    """Something that happened to one worker process: its process id, and which of the processes it is."""
 
     pid: int
     slot: int
+
+
+class ProcessStarted(ProcessEvent, frozen=True, gc=False):
+    """A worker process serves."""
+
     worker: str
 
 
@@ -41,21 +46,17 @@ class SpareDied(Event, frozen=True, gc=False):
     cause: str
 
 
-class ProcessEnded(Event, frozen=True, gc=False):
+class ProcessEnded(ProcessEvent, frozen=True, gc=False):
     """A worker process ended on request, and gave back what it held."""
 
-    pid: int
-    slot: int
     cause: str
 
 
-class ProcessDied(Event, frozen=True, gc=False):
+class ProcessDied(ProcessEvent, frozen=True, gc=False):
     """A worker process exited or was killed; another one starts in `again_in` seconds."""
 
     level = logging.ERROR
 
-    pid: int
-    slot: int
     cause: str
     again_in: float
 
@@ -69,47 +70,35 @@ class ProcessNotStarted(Event, frozen=True, gc=False):
     error: BaseException
 
 
-class ProcessKilled(Event, frozen=True, gc=False):
+class ProcessKilled(ProcessEvent, frozen=True, gc=False):
     """The supervisor killed a worker process that did not end in time; `why`: what it had not done."""
 
     level = logging.WARNING
 
-    pid: int
-    slot: int
     why: str
 
 
-class ProcessReplaced(Event, frozen=True, gc=False):
+class ProcessReplaced(ProcessEvent, frozen=True, gc=False):
     """A worker process takes no more jobs because another one has replaced it; `why`: the limit that it reached."""
 
-    pid: int
-    slot: int
     why: str
 
 
-class ProcessStopped(Event, frozen=True, gc=False):
+class ProcessStopped(ProcessEvent, frozen=True, gc=False):
     """A worker process is stopped (SIGSTOP): its leases are not renewed until it goes on."""
 
     level = logging.WARNING
 
-    pid: int
-    slot: int
 
-
-class ProcessContinued(Event, frozen=True, gc=False):
+class ProcessContinued(ProcessEvent, frozen=True, gc=False):
     """A stopped worker process goes on."""
 
-    pid: int
-    slot: int
 
-
-class ProcessSilent(Event, frozen=True, gc=False):
+class ProcessSilent(ProcessEvent, frozen=True, gc=False):
     """A worker process sends no heartbeat: a handler holds its interpreter. The supervisor renews its leases."""
 
     level = logging.WARNING
 
-    pid: int
-    slot: int
     seconds: float
     jobs: tuple[str, ...]
 
@@ -149,15 +138,13 @@ class LeasesNotKept(Event, frozen=True, gc=False):
     error: BaseException
 
 
-class StoreDiffers(Event, frozen=True, gc=False):
+class StoreDiffers(ProcessEvent, frozen=True, gc=False):
     """The supervisor's store knows neither a worker nor its jobs, so it is a different store. The worker renews its
     own leases.
     """
 
     level = logging.ERROR
 
-    pid: int
-    slot: int
     worker: str
 
 

@@ -7,12 +7,13 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.model.bounds import MAX_NOTE_BYTES
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.times import from_ms, to_ms
 
 _ROOM_BYTES = MAX_NOTE_BYTES - 64  # for the numbers and the time
 
 
+@shows("done", "total", "at")
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a handler is: `done` of `total` (None: not known), its own words, and when it said so.
 
@@ -30,18 +31,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         """From 0 to 1; None without a total."""
         return None if not self.total else min(max(self.done / self.total, 0.0), 1.0)
 
-    def __repr__(self) -> str:
-        return shown(self, "done", "total", "at")
 
-
+@shows("done", "total")
 class _Note(msgspec.Struct, array_like=True):
     done: float
     total: float | None
     note: str
     at_ms: int | None
-
-    def __repr__(self) -> str:
-        return shown(self, "done", "total")
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 import msgspec
 
 from taskharbor.model.job import JobRecord
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 
 MAX_SCHEDULE_BYTES = 128 * 1024
 MAX_JOBS_OF_A_CHANGE = 1_000
 
 
+@shows("name", "queue", "next_at", "revision")
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule. `body` is written by core; a driver never decodes it.
 
@@ -31,9 +32,6 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     next_at: datetime | None = None
     body: bytes = b""
-
-    def __repr__(self) -> str:
-        return shown(self, "name", "queue", "next_at", "revision")
 
 
 class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,3 +39,15 @@ def with_methods(value: T, what: str, *names: str) -> T:
                 f"without {name}"
             )
     return value
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The beginning of advice for a name that is not known; empty if none of the known ones is like it.
+
+    >>> did_you_mean("quue", ["name", "queue"])
+    "did you mean 'queue'? "
+    """
+    from difflib import get_close_matches  # here: only errors need it
+
+    near = get_close_matches(name, known, 1)
+    return f"did you mean {near[0]!r}? " if near else ""

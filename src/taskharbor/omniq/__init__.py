@@ -9,8 +9,7 @@ from importlib.util import find_spec
 if find_spec("redis") is None:
     raise ImportError("taskharbor.omniq needs redis-py: pip install 'taskharbor[redis]'", name="redis")
 
-from taskharbor.omniq.aio import AsyncOmniQ
-from taskharbor.omniq.client import OmniQ
+from taskharbor.omniq.client import AsyncOmniQ, OmniQ
 from taskharbor.omniq.consumer import LeaseLost, Stopped
 from taskharbor.omniq.errors import NotActive, OmniQError, TokenMismatch
 from taskharbor.omniq.names import now_ms, queue_base, ulid

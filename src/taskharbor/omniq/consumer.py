@@ -5,8 +5,8 @@
                         │ stop, drain: wait until it ended, ack ──► out
                         └ stop without drain, or a second stop: interrupt, give back ──► out
 
-`consumer_steps` is a generator: it yields effects and receives their results. `thread_consumer.py` carries them out for
-plain functions, `task_consumer.py` for coroutines. It reads no clock of its own; it is given one.
+`consumer_steps` is a generator: it yields effects and receives their results. `consumer_runs.py` carries them out. It
+reads no clock of its own; it is given one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.omniq import operations
 from taskharbor.omniq.errors import OmniQError
 from taskharbor.omniq.operations import OmniqCall
@@ -28,6 +28,8 @@ log = logging.getLogger("taskharbor.omniq")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # between two attempts while the server cannot be reached
 HEARTBEATS = 3  # in the time of a lease: two may fail
+
+Handler: TypeAlias = Callable[[JobContext], object]
 
 
 class LeaseLost(BaseException):
@@ -41,21 +43,41 @@ class Stopped(BaseException):
     """Raised into a handler whose consumer stops without draining: its job is given back. Also a BaseException."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsumerSettings:
-    """How a consumer behaves; durations in seconds."""
+@shows("queue")
+@dataclass(frozen=True)
+class ConsumeCall:
+    """Run `handler(ctx)` for one job after the other until TERM, INT or `stop()`.
+
+    With `drain` the current job is finished first; without it, or at the second signal, the handler is interrupted
+    and its job given back. A handler whose lease is lost is interrupted, and nothing is acked.
+
+    Options:
+        drain: Whether to finish the current job when the consumer stops.
+        poll_interval_s: How long to wait before an empty queue is asked again.
+        promote_interval_s: How often due jobs are made ready.
+        promote_batch: How many of them at a time.
+        reap_interval_s: How often leases that are over are ended.
+        reap_batch: How many of them at a time.
+        heartbeat_interval_s: How often the lease is renewed. Default: a third of it.
+        grace_s: How long a handler that was interrupted may take to end.
+    """
 
     queue: str
+    handler: Handler
+    _: KW_ONLY
+    drain: bool = True
     poll_interval_s: float = 0.05
     promote_interval_s: float = 1.0
     promote_batch: int = 1000
     reap_interval_s: float = 1.0
     reap_batch: int = 1000
     heartbeat_interval_s: float | None = None
-    drain: bool = True
     grace_s: float = 1.0
 
     def __post_init__(self) -> None:
+        # A job must not be reserved and acked for nothing.
+        if not callable(self.handler):
+            raise TypeError(f"handler: expected a function that takes the context, got {type(self.handler).__name__}")
         for name in ("poll_interval_s", "promote_interval_s", "reap_interval_s", "heartbeat_interval_s", "grace_s"):
             value = getattr(self, name)
             if name == "heartbeat_interval_s" and value is None:
@@ -87,25 +109,21 @@ class Wait(NamedTuple):
     seconds: float
 
 
+@shows()
 class Interrupt(NamedTuple):
     """Ask the handler to end now, as hard as possible, with this. Nothing is sent."""
 
     error: BaseException
 
-    def __repr__(self) -> str:
-        return shown(self)
-
 
 # Events
 
 
+@shows()
 class Ended(NamedTuple):
     """The handler returned (None) or raised."""
 
     error: BaseException | None
-
-    def __repr__(self) -> str:
-        return shown(self)
 
 
 class Stop:
@@ -124,7 +142,7 @@ class _Over(Exception):
 
 
 class _Consumer:
-    def __init__(self, settings: ConsumerSettings, monotonic: Callable[[], float]) -> None:
+    def __init__(self, settings: ConsumeCall, monotonic: Callable[[], float]) -> None:
         self.settings = settings
         self.monotonic = monotonic
         self.stops = 0
@@ -260,16 +278,19 @@ class _Consumer:
             log.warning("job %s was not given back: %s; its lease ends by itself", job.job_id, type(error).__name__)
 
 
-def consumer_steps(settings: ConsumerSettings, monotonic: Callable[[], float]) -> Steps:
+def consumer_steps(call: ConsumeCall, monotonic: Callable[[], float]) -> Steps:
     """The steps of a consumer, until it is stopped."""
-    return _Consumer(settings, monotonic).steps()
+    return _Consumer(call, monotonic).steps()
 
 
-def check_handler(handler: object, *, awaited: bool) -> None:
-    """TypeError for a handler that cannot be run: a job must not be reserved and acked for nothing."""
-    if not callable(handler):
-        raise TypeError(f"handler: expected a function that takes the context, got {type(handler).__name__}")
-    if not awaited and any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004 - an object may be called too
+def is_coroutine_function(handler: Handler) -> bool:
+    """Whether calling it makes a coroutine. An object may be called too."""
+    return any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None))))  # noqa: B004 - the method itself is asked
+
+
+def refuse_coroutine_function(handler: Handler) -> None:
+    """A plain consumer would ack a job for which nothing was awaited."""
+    if is_coroutine_function(handler):
         raise TypeError("handler: expected a plain function, got a coroutine function, which is never awaited here; "
                         "use AsyncOmniQ")  # fmt: skip
 

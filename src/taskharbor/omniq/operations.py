@@ -1,8 +1,8 @@
 """Every operation as a value: its script, its arguments, how its reply is read. Pure; no I/O.
 
-Both clients run these, so that an operation is written once. Arguments are checked here, before anything is sent: whole
-numbers within bounds that every client can print (a peer's Lua writes 1e+14 for larger ones), text that every client
-can read.
+Both clients have these as methods, with these signatures and docstrings. Arguments are checked here, before anything
+is sent: whole numbers within bounds that every client can print (a peer's Lua writes 1e+14 for larger ones), text that
+every client can read.
 
 Each call carries a random mark, which the scripts store with what they change. So the same call sent again (by redis-py
 after a lost connection) returns the same reply, and does nothing twice.
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from taskharbor.model.bounds import clean_error
 from taskharbor.model.codec import JsonCodec
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.omniq.errors import refusal
 from taskharbor.omniq.names import checked, child_base, queue_base, ulid
 from taskharbor.omniq.values import LANES, PAUSED, AckFailResult, BatchItem, Job, Lane, ReserveResult
@@ -35,6 +36,7 @@ CHILDREN_TTL_MS = 30 * 24 * 3600 * 1000
 _json = JsonCodec()
 
 
+@shows("script", "base")
 class OmniqCall(NamedTuple, Generic[T]):
     """One call of a script: its name, the base of its keys, its arguments, and a function that reads the reply."""
 
@@ -43,9 +45,6 @@ class OmniqCall(NamedTuple, Generic[T]):
     arguments: tuple[Any, ...]
     read: Callable[[Any], T]
 
-    def __repr__(self) -> str:
-        return shown(self, "script", "base")
-
 
 # Publish
 
@@ -53,15 +52,27 @@ class OmniqCall(NamedTuple, Generic[T]):
 def publish(
     queue: str,
     payload: dict[str, Any] | list[Any],
-    job_id: str | None,
-    timeout_ms: int,
-    max_attempts: int,
-    backoff_ms: int,
-    due_ms: int | None,
-    gid: str | None,
-    group_limit: int | None,
-    now_ms_override: int,
+    *,
+    job_id: str | None = None,
+    timeout_ms: int = TIMEOUT_MS,
+    max_attempts: int = MAX_ATTEMPTS,
+    backoff_ms: int = BACKOFF_MS,
+    due_ms: int | None = None,
+    gid: str | None = None,
+    group_limit: int | None = None,
+    now_ms_override: int = 0,
 ) -> OmniqCall[str]:
+    """Store a job and return its id. A job that is alive stays as it is; an id whose job has ended begins anew.
+
+    Options:
+        job_id: An id of your own. Default: a new one.
+        timeout_ms: How long a lease of the job lasts, and so how long a handler may go without a heartbeat.
+        max_attempts: The attempt that is the last one.
+        backoff_ms: The pause before the next attempt.
+        due_ms: Not before this moment, in milliseconds since 1970.
+        gid: A group: its jobs start in order.
+        group_limit: How many jobs of the group may run at once. Default: 1, unless an earlier job set another.
+    """
     if not isinstance(payload, dict | list):
         raise TypeError(f"payload: expected a dict or a list, got {type(payload).__name__}; put it into a dict")
     group, data = _group(gid), _json.encode(payload)
@@ -86,28 +97,33 @@ def publish(
 # A lease
 
 
-def reserve(queue: str, now_ms_override: int) -> OmniqCall[ReserveResult]:
+def reserve(queue: str, now_ms_override: int = 0) -> OmniqCall[ReserveResult]:
+    """The next job under a lease of its `timeout_ms`; None if there is none; `PAUSED` if the queue is paused."""
     return OmniqCall("reserve", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), _token()), _reserved)
 
 
-def heartbeat(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> OmniqCall[int]:
+def heartbeat(queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> OmniqCall[int]:
+    """Renew the lease: it ends a whole timeout from now. Returns when."""
     return _held("heartbeat", queue, job_id, lease_token, now_ms_override, int)
 
 
-def ack_success(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> OmniqCall[None]:
+def ack_success(queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> OmniqCall[None]:
+    """The job is done."""
     return _held("ack_success", queue, job_id, lease_token, now_ms_override, _nothing)
 
 
 def ack_fail(
-    queue: str, job_id: str, lease_token: str, now_ms_override: int, error: str | None
+    queue: str, job_id: str, lease_token: str, now_ms_override: int = 0, error: str | None = None
 ) -> OmniqCall[AckFailResult]:
+    """The job failed: `("RETRY", due_ms)`, or `("FAILED", None)` when that was its last attempt. `error`: why."""
     text = "" if error is None else error
     if not isinstance(text, str):
         raise TypeError(f"error: expected text, got {type(error).__name__}")
     return _held("ack_fail", queue, job_id, lease_token, now_ms_override, _failed, cut(text if text.strip() else ""))
 
 
-def give_back(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> OmniqCall[None]:
+def give_back(queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> OmniqCall[None]:
+    """End the lease without an outcome: the job goes to the end of its queue, and no attempt is spent."""
     return _held("give_back", queue, job_id, lease_token, now_ms_override, _nothing)
 
 
@@ -127,39 +143,44 @@ def _held(
 # Upkeep
 
 
-def promote_delayed(queue: str, max_promote: int, now_ms_override: int) -> OmniqCall[int]:
+def promote_delayed(queue: str, max_promote: int = 1000, now_ms_override: int = 0) -> OmniqCall[int]:
+    """Make due jobs ready, at most `max_promote`; returns how many."""
     count = _number(max_promote, "max_promote", 0, MAX_NUMBER)
     return OmniqCall("promote_delayed", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
 
 
-def reap_expired(queue: str, max_reap: int, now_ms_override: int) -> OmniqCall[int]:
+def reap_expired(queue: str, max_reap: int = 1000, now_ms_override: int = 0) -> OmniqCall[int]:
+    """End leases that are over, at most `max_reap`: jobs are retried after a backoff, or fail. Returns how many."""
     count = _number(max_reap, "max_reap", 0, MAX_NUMBER)
     return OmniqCall("reap_expired", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
 
 
 def pause(queue: str) -> OmniqCall[str]:
+    """Grant no more leases on this queue; nothing else changes. Returns "OK"."""
     return OmniqCall("pause", queue_base(queue), (0, "pause"), _text)
 
 
 def resume(queue: str) -> OmniqCall[int]:
+    """Grant leases again. Returns 1 if the queue was paused, else 0."""
     return OmniqCall("pause", queue_base(queue), (0, "resume"), int)
 
 
 def is_paused(queue: str) -> OmniqCall[bool]:
+    """Whether the queue is paused."""
     return OmniqCall("pause", queue_base(queue), (0, "ask"), bool)
 
 
 # Beyond the contract
 
 
-def retry_failed(queue: str, job_id: str, now_ms_override: int) -> OmniqCall[None]:
-    def read(reply: Any) -> None:
-        _raise_first(_batch(reply), "retry_failed")
-
-    return _retry(queue, [job_id], now_ms_override, read)
+def retry_failed(queue: str, job_id: str, now_ms_override: int = 0) -> OmniqCall[None]:
+    """Let a failed job begin anew."""
+    return _retry(queue, [job_id], now_ms_override, partial(_raise_first, "retry_failed"))
 
 
-def retry_failed_batch(queue: str, job_ids: Sequence[str], now_ms_override: int) -> OmniqCall[list[BatchItem]]:
+def retry_failed_batch(queue: str, job_ids: Sequence[str], now_ms_override: int = 0) -> OmniqCall[list[BatchItem]]:
+    """`retry_failed` for at most 100 ids in one call. A refused id carries the reason and does not affect the
+    others."""
     return _retry(queue, _ids(job_ids, "retry_failed_batch"), now_ms_override, _batch)
 
 
@@ -169,13 +190,13 @@ def _retry(queue: str, ids: Sequence[str], now: int, read: Callable[[Any], T]) -
 
 
 def remove_job(queue: str, job_id: str, lane: Lane) -> OmniqCall[None]:
-    def read(reply: Any) -> None:
-        _raise_first(_batch(reply), "remove_job")
-
-    return _remove(queue, lane, [job_id], "remove_job", read)
+    """Delete a job that is in this lane: wait, gwait (waiting in a group), delayed, failed or completed."""
+    return _remove(queue, lane, [job_id], "remove_job", partial(_raise_first, "remove_job"))
 
 
 def remove_jobs_batch(queue: str, lane: Lane, job_ids: Sequence[str]) -> OmniqCall[list[BatchItem]]:
+    """`remove_job` for at most 100 ids in one call. A refused id carries the reason and does not affect the
+    others."""
     return _remove(queue, lane, _ids(job_ids, "remove_jobs_batch"), "remove_jobs_batch", _batch)
 
 
@@ -185,12 +206,14 @@ def _remove(queue: str, lane: Lane, ids: Sequence[str], where: str, read: Callab
     return OmniqCall("remove_jobs", queue_base(queue), (0, lane, [_id(each) for each in ids]), read)
 
 
-def purge_failed(queue: str, before_ms: int, max_purge: int) -> OmniqCall[int]:
+def purge_failed(queue: str, before_ms: int, max_purge: int = 1000) -> OmniqCall[int]:
+    """Delete jobs that failed before that moment, oldest first, at most `max_purge`; returns how many."""
     count = _number(max_purge, "max_purge", 0, MAX_NUMBER)
     return OmniqCall("purge_failed", queue_base(queue), (0, _moment(before_ms, "before_ms"), count), int)
 
 
-def set_group_limit(queue: str, gid: str, limit: int, now_ms_override: int) -> OmniqCall[None]:
+def set_group_limit(queue: str, gid: str, limit: int, now_ms_override: int = 0) -> OmniqCall[None]:
+    """Change how many jobs of a group run at once, and let those start for which there is room now."""
     group = _group(gid)
     if not group:
         raise ValueError("gid: expected the name of a group, got none; jobs without a group have no limit")
@@ -198,7 +221,8 @@ def set_group_limit(queue: str, gid: str, limit: int, now_ms_override: int) -> O
     return OmniqCall("set_group_limit", queue_base(queue), arguments, _nothing)
 
 
-def childs_init(key: str, expected: int, ttl_ms: int) -> OmniqCall[None]:
+def childs_init(key: str, expected: int, *, ttl_ms: int = CHILDREN_TTL_MS) -> OmniqCall[None]:
+    """Begin to count the children of a fan-in. The counter expires after `ttl_ms`."""
     if expected is None:
         raise refusal("NO_EXPECTED", "childs_init")
     if type(expected) is not int or not 1 <= expected <= MAX_NUMBER:
@@ -208,6 +232,8 @@ def childs_init(key: str, expected: int, ttl_ms: int) -> OmniqCall[None]:
 
 
 def child_ack(key: str, child_id: str) -> OmniqCall[int]:
+    """One child is done; returns how many are left. The same child again changes nothing; 0 is remembered for a
+    day."""
     if not isinstance(child_id, str):
         raise TypeError(f"child_id: expected text, got {type(child_id).__name__}")
     if not child_id.strip():
@@ -320,7 +346,7 @@ def _batch(reply: Any) -> list[BatchItem]:
     return [BatchItem(words[at], words[at + 1] or None) for at in range(0, len(words), 2)]
 
 
-def _raise_first(items: list[BatchItem], where: str) -> None:
-    for item in items:
+def _raise_first(where: str, reply: Any) -> None:
+    for item in _batch(reply):
         if item.error is not None:
             raise refusal(item.error, where)

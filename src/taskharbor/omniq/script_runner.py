@@ -10,7 +10,7 @@ import asyncio
 import time
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
@@ -50,26 +50,43 @@ _monotonic = StoreClock().monotonic
 AS_BYTES: dict[str, Any] = {NEVER_DECODE: []}
 
 
-class ScriptRunner:
-    """Runs operations on a synchronous client."""
+class _Server:
+    """A client of a server, and what scripts must know about both."""
+
+    plain: ClassVar[type[Any]]
+    cluster: ClassVar[type[Any]]
+    expected: ClassVar[str]  # what it may be given
+    instead: ClassVar[str]  # the class for what it refuses
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str)
         self._indexed = not self._own or _is_indexed(target)
-        self._sentinels: list[redis.Redis] = []
-        self._client: Any = target
-        if self._own:
-            self._client = _opened(target, redis.Redis, redis.RedisCluster, self._sentinels)
-        if not isinstance(self._client, redis.Redis | redis.RedisCluster):
-            raise TypeError(
-                "OmniQ: expected a URL, a redis.Redis or a redis.RedisCluster, got "
-                f"{type(target).__module__}.{type(target).__name__}; for redis.asyncio use AsyncOmniQ"
-            )
-        self._cluster = isinstance(self._client, redis.RedisCluster)
-        self._database = 0 if self._cluster else _database(self._client)
+        self._sentinels: list[Any] = []
+        self._client = _opened(target, self.plain, self.cluster, self._sentinels) if self._own else target
+        if not isinstance(self._client, (self.plain, self.cluster)):
+            got = f"{type(target).__module__}.{type(target).__name__}"
+            raise TypeError(f"{self.expected}, got {got}; {self.instead}")
+        self._is_cluster = isinstance(self._client, self.cluster)
+        pool = {} if self._is_cluster else self._client.connection_pool.connection_kwargs
+        self._database = int(pool.get("db") or 0)
+
+    def prepared(self, operation: OmniqCall[Any]) -> tuple[Script, tuple[Any, ...]]:
+        argument = pack((self._is_cluster, *map(_packable, operation.arguments)))
+        keys = [f"{operation.base}:meta".encode()]
+        if self._is_cluster:  # see `anchors` in drivers/redis/scripts.py
+            keys.append(f"{operation.base}:th:meta".encode())
+        return tuned(script(operation.script), self._indexed, self._database), (len(keys), *keys, argument)
+
+
+class ScriptRunner(_Server):
+    """Runs operations on a synchronous client."""
+
+    plain, cluster = redis.Redis, redis.RedisCluster
+    expected = "OmniQ: expected a URL, a redis.Redis or a redis.RedisCluster"
+    instead = "for redis.asyncio use AsyncOmniQ"
 
     def run(self, operation: OmniqCall[T]) -> T:
-        script, arguments = _prepared(operation, self._cluster, self._indexed, self._database)
+        script, arguments = self.prepared(operation)
         end = _monotonic() + MAX_WAIT_S
         while True:
             try:
@@ -79,7 +96,7 @@ class ScriptRunner:
                     reply = self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
                 return operation.read(reply)
             except (redis.RedisError, OSError) as error:
-                _raise_unless_moving(error, operation.script, self._cluster, end)
+                _raise_unless_moving(error, operation.script, self._is_cluster, end)
             time.sleep(PAUSE_S)
 
     def close(self) -> None:
@@ -88,26 +105,15 @@ class ScriptRunner:
                 client.close()
 
 
-class AsyncScriptRunner:
+class AsyncScriptRunner(_Server):
     """Runs operations on an asynchronous client."""
 
-    def __init__(self, target: Any) -> None:
-        self._own = isinstance(target, str)
-        self._indexed = not self._own or _is_indexed(target)
-        self._sentinels: list[redis.asyncio.Redis] = []
-        self._client: Any = target
-        if self._own:
-            self._client = _opened(target, redis.asyncio.Redis, redis.asyncio.RedisCluster, self._sentinels)
-        if not isinstance(self._client, redis.asyncio.Redis | redis.asyncio.RedisCluster):
-            raise TypeError(
-                "AsyncOmniQ: expected a URL, or a Redis or RedisCluster of redis.asyncio, got "
-                f"{type(target).__module__}.{type(target).__name__}; for synchronous ones use OmniQ"
-            )
-        self._cluster = isinstance(self._client, redis.asyncio.RedisCluster)
-        self._database = 0 if self._cluster else _database(self._client)
+    plain, cluster = redis.asyncio.Redis, redis.asyncio.RedisCluster
+    expected = "AsyncOmniQ: expected a URL, or a Redis or RedisCluster of redis.asyncio"
+    instead = "for synchronous ones use OmniQ"
 
     async def run(self, operation: OmniqCall[T]) -> T:
-        script, arguments = _prepared(operation, self._cluster, self._indexed, self._database)
+        script, arguments = self.prepared(operation)
         end = _monotonic() + MAX_WAIT_S
         while True:
             try:
@@ -117,7 +123,7 @@ class AsyncScriptRunner:
                     reply = await self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
                 return operation.read(reply)
             except (redis.RedisError, OSError) as error:
-                _raise_unless_moving(error, operation.script, self._cluster, end)
+                _raise_unless_moving(error, operation.script, self._is_cluster, end)
             await asyncio.sleep(PAUSE_S)
 
     async def close(self) -> None:
@@ -132,19 +138,6 @@ def script(name: str) -> Script:
     folder = files("taskharbor.omniq") / "lua"
     parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("face", name)]
     return compose(name, "\n".join(parts))
-
-
-def _prepared(operation: OmniqCall[Any], cluster: bool, indexed: bool, database: int) -> tuple[Script, tuple[Any, ...]]:
-    argument = pack((cluster, *map(_packable, operation.arguments)))
-    keys = [f"{operation.base}:meta".encode()]
-    if cluster:  # see `anchors` in drivers/redis/scripts.py
-        keys.append(f"{operation.base}:th:meta".encode())
-    return tuned(script(operation.script), indexed, database), (len(keys), *keys, argument)
-
-
-def _database(client: Any) -> int:
-    """The number of a client's database."""
-    return int(client.connection_pool.connection_kwargs.get("db") or 0)
 
 
 def _is_indexed(url: str) -> bool:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 
 
+@shows("job_id", "gid", "attempt", "max_attempts", "lock_until_ms")
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job that was reserved. `payload` is its JSON text, as published; `gid` is empty when it is in no group."""
 
@@ -23,9 +24,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 0  # the attempt that is the last one
     lease_ms: int = 0
     """How long the lease lasts from the moment it was granted: `lock_until_ms` without the server's clock."""
-
-    def __repr__(self) -> str:
-        return shown(self, "job_id", "gid", "attempt", "max_attempts", "lock_until_ms")
 
     def json(self) -> Any:
         """The payload as a value; ValueError if it is not JSON."""

@@ -14,7 +14,7 @@ from taskharbor.bulk.plan import OperationStatus, is_operation, may_be_slice
 from taskharbor.client.audit import audited
 from taskharbor.client.operation import Operation
 from taskharbor.client.retries import with_retries
-from taskharbor.drivers.features import AMEND, SEEN, offers, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.amendment import Amend
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState
 from taskharbor.model.job import Seen, State
@@ -54,7 +54,7 @@ class Actions:
         self._access.require(Permission.REQUEUE)
         now = self._client.clock.now
 
-        async def requeue(driver: Any) -> list[DriverError | None]:
+        async def requeue(driver: Driver) -> list[DriverError | None]:
             slices = await _slices(driver, ids, now())
             others = [id for id in ids if id not in slices]
             errors = iter(await driver.requeue(others, now(), None, reset_attempts) if others else ())
@@ -66,7 +66,7 @@ class Actions:
         """Make dead, cancelled and scheduled jobs ready now."""
         self._access.require(Permission.REQUEUE)
 
-        async def each(driver: Any) -> list[DriverError | None]:
+        async def each(driver: Driver) -> list[DriverError | None]:
             return [await _make_ready(driver, id, self._client.clock.now(), reset_attempts) for id in ids]
 
         return await self._each("retry", ids, each)
@@ -100,7 +100,7 @@ class Actions:
             return await self._each("delete", ids, lambda driver: driver.delete(ids))
         now = self._client.clock.now
 
-        async def each(driver: Any) -> list[DriverError | None]:
+        async def each(driver: Driver) -> list[DriverError | None]:
             return [await _delete_in(driver, id, now(), state) for id in ids]
 
         return await self._each("delete", ids, each)
@@ -113,10 +113,9 @@ class Actions:
         self._access.require(Permission.AMEND)
         if requeue:
             self._access.require(Permission.REQUEUE)
-        require(self._client.driver, AMEND, "amend")
         budget = self._budget("amend")
 
-        async def make(driver: Any) -> None:
+        async def make(driver: Driver) -> None:
             info = await driver.inspect(change.id, self._client.clock.now())
             if is_operation(info):  # its payload says what is done, and in whose name
                 raise _part_of_operation(change.id)
@@ -134,15 +133,10 @@ class Actions:
         """Requeue a job if it is as its amendment left it: another operator may have been as fast."""
         ids, clock = [change.id], self._client.clock
 
-        async def requeue(driver: Any) -> list[DriverError | None]:
-            found: list[DriverError | None]
-            if offers(self._client.driver, SEEN):
-                info = await driver.inspect(change.id, clock.now())
-                seen = Seen(change.deliveries, change.edits + 1, info.job.finished_at)
-                found = await driver.requeue(ids, clock.now(), None, True, seen=[seen])
-            else:
-                found = await driver.requeue(ids, clock.now(), None, True)
-            return found
+        async def requeue(driver: Driver) -> list[DriverError | None]:
+            info = await driver.inspect(change.id, clock.now())
+            seen = Seen(change.deliveries, change.edits + 1, info.job.finished_at)
+            return await driver.requeue(ids, clock.now(), None, True, seen=[seen])
 
         return await self._each("requeue", ids, requeue)
 
@@ -272,7 +266,7 @@ class Actions:
         """Note that payloads and results of these jobs are shown, or exported by a filter; AccessDenied if they may
         not be."""
         self._access.require(Permission.REVEAL)
-        action, filter = ("reveal", {}) if jobs is None else ("export", jobs.given())
+        action, filter = ("reveal", {}) if jobs is None else ("export", jobs.frozen().given())
         await self._audited(
             action, self._budget("reveal"), _nothing, ids=ids, filter=filter, tally=lambda _: (len(ids) or None, 0)
         )
@@ -284,7 +278,7 @@ class Actions:
         return next((info.job.id for info in first.items if is_operation(info)), None)
 
     def _budget(self, what: str) -> Budget:
-        return self._client.budget(self._client.awaited, None, what)
+        return self._client.budget(self._client.awaited, what)
 
     async def _each(
         self, action: str, ids: Sequence[str], act: Callable[[Any], Awaitable[list[DriverError | None]]]
@@ -338,7 +332,7 @@ def _verb(jobs: Jobs, action: str) -> Callable[..., Awaitable[Any]]:
     return verbs[action]
 
 
-async def _slices(driver: Any, ids: Sequence[str], now: datetime) -> set[str]:
+async def _slices(driver: Driver, ids: Sequence[str], now: datetime) -> set[str]:
     """Those of these jobs that are part of an operation: it goes on only as a whole, with its own permission."""
     found = set()
     for id in filter(may_be_slice, ids):
@@ -357,7 +351,7 @@ def _part_of_operation(id: str) -> WrongState:
     )
 
 
-async def _make_ready(driver: Any, id: str, now: datetime, reset: bool) -> DriverError | None:
+async def _make_ready(driver: Driver, id: str, now: datetime, reset: bool) -> DriverError | None:
     """Make one job ready; the error that says why it cannot be."""
     try:
         info = await driver.inspect(id, now)
@@ -368,20 +362,20 @@ async def _make_ready(driver: Any, id: str, now: datetime, reset: bool) -> Drive
     if info.state in _WHY_NOT:
         return WrongState(f"job {id} {_WHY_NOT[info.state]}")
     if info.state is State.SCHEDULED:
-        if offers(driver, AMEND) and not (reset and info.job.attempts):  # an amendment keeps the count of failures
+        if not (reset and info.job.attempts):  # an amendment keeps the count of failures
             change = Amend(id=id, deliveries=info.job.deliveries, edits=info.job.edits, run_at=None)
-            refused: DriverError | None = (await driver.amend([change], now))[0]
+            refused = (await driver.amend([change], now))[0]
+            assert refused is None or isinstance(refused, DriverError)  # not InvalidJob: run_at=None is valid
             return refused
         if info.job.run_at is not None and info.job.run_at - now < DUE_SOON:
             return None  # it becomes due by itself; cancelling it might hit a job that has just begun to run
         refused = (await driver.cancel([id], now))[0]
         if refused is not None:
             return refused
-    again: DriverError | None = (await driver.requeue([id], now, reset_attempts=reset))[0]
-    return again
+    return (await driver.requeue([id], now, reset_attempts=reset))[0]
 
 
-async def _delete_in(driver: Any, id: str, now: datetime, state: State) -> DriverError | None:
+async def _delete_in(driver: Driver, id: str, now: datetime, state: State) -> DriverError | None:
     """Delete one job that is in this state, and has not changed since that was read."""
     try:
         info = await driver.inspect(id, now)
@@ -389,6 +383,4 @@ async def _delete_in(driver: Any, id: str, now: datetime, state: State) -> Drive
         return error
     if info.state is not state:
         return WrongState(f"job {id} is {info.state}, not {state}: `taskharbor job delete` deletes it in any state")
-    more = {"seen": [Seen.of(info)]} if offers(driver, SEEN) else {}
-    refused: DriverError | None = (await driver.delete([id], **more))[0]
-    return refused
+    return (await driver.delete([id], [Seen.of(info)]))[0]

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from taskharbor.client.summary import summarise
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FILTERS, SCHEDULES, offers
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo, State, WorkerInfo
 from taskharbor.ops.dead_kinds import DeadKind, whole_records
 from taskharbor.ops.doctor import strangers
 from taskharbor.ops.explain import SINCE_EVER
-from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.queue_rows import QueueRows
 from taskharbor.ops.schedule_view import OVERDUE_AFTER
 from taskharbor.ops.text import one_line
@@ -64,11 +61,8 @@ async def read_attention(
 async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[AttentionPoint]:
     if not found.totals.get("dlq"):
         return []
-    if not offers(driver, FILTERS):
-        return [AttentionPoint("dead", "warning", f"{_number(found, 'dlq')} dead jobs", page="dead")]
-    able: Any = driver
-    page = await able.list(
-        state=State.DLQ, since=now - RECENT, order="-id", limit=NEWEST_DEAD, now=now, **without_payloads(driver)
+    page = await driver.list(
+        state=State.DLQ, since=now - RECENT, order="-id", limit=NEWEST_DEAD, now=now, payloads=False
     )
     recent: Sequence[JobInfo] = page.items
     if not recent:
@@ -117,14 +111,11 @@ def _waits(lag: timedelta | None) -> str:
 
 async def _schedules(driver: Driver, now: datetime, found: QueueRows) -> list[AttentionPoint]:
     """Schedules that are due, and that no worker fires. One in a queue without a job may be missing among many."""
-    if not offers(driver, SCHEDULES):
-        return []
-    able: Any = driver
-    first = await able.schedules(limit=PAGE_SCHEDULES)
+    first = await driver.schedules(limit=PAGE_SCHEDULES)
     if not first.items:
         return []
     queues = sorted({*found.names[:MAX_DUE_QUEUES], *(row.queue for row in first.items)})
-    late = await able.due_schedules(queues, now - OVERDUE_AFTER, limit=MAX_NAMED + 1)
+    late = await driver.due_schedules(queues, now - OVERDUE_AFTER, limit=MAX_NAMED + 1)
     if not late.items:
         return []
     names = ", ".join(one_line(row.name) for row in late.items[:MAX_NAMED])

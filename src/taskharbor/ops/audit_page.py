@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import AUDIT, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.audit import AuditEntry, read_entry
 
 MAX_CALLS = 10  # of at most MAX_SCANNED_AUDIT entries each: what is rare is found, and a command still ends
@@ -21,10 +20,9 @@ async def read_audit(
     limit: int,
 ) -> tuple[list[AuditEntry], str | None]:
     """A page of entries, the newest first, and the cursor of the next; filled up over several calls."""
-    able = require(driver, AUDIT, "the audit")
     found: list[AuditEntry] = []
     for _ in range(MAX_CALLS):
-        page = await able.audit(since=since, until=until, by=by, cursor=cursor, limit=limit - len(found))
+        page = await driver.audit(since=since, until=until, by=by, cursor=cursor, limit=limit - len(found))
         found += [read_entry(stored) for stored in page.items]
         cursor = page.cursor
         if cursor is None or len(found) >= limit:

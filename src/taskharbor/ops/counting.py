@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from taskharbor.drivers.contract import ClientDriver
-from taskharbor.drivers.features import FILTERS, offers
-
 CAP_JOBS = 10_000  # counted of a queue in one state, at most
 MIN_CAP_JOBS = 10
 MAX_COUNTED_JOBS = 200_000  # in one state, over all queues: many queues are counted less far each
@@ -20,12 +14,3 @@ def cap_for(queues: int) -> int:
     (10000, 200, 10)
     """
     return max(MIN_CAP_JOBS, min(CAP_JOBS, MAX_COUNTED_JOBS // max(queues, 1)))
-
-
-async def read_counts(driver: ClientDriver, now: datetime, cap: int) -> dict[str, dict[str, int]]:
-    """How many jobs are in which state, by queue, counted to `cap` at most: that number means "or more"."""
-    able: Any = driver
-    counts: dict[str, dict[str, int]] = await (
-        able.counts(now, cap=cap) if offers(driver, FILTERS) else able.counts(now)
-    )
-    return {queue: {state: min(number, cap) for state, number in states.items()} for queue, states in counts.items()}

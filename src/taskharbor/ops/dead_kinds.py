@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.error_class import full_error_name
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobInfo
@@ -49,7 +49,7 @@ class DeadKind:
         return full_error_name(self.row.value) if by == "error" else self.row.value
 
 
-async def read_kinds(driver: ClientDriver, now: datetime, summary: Summary, limit: int) -> list[DeadKind]:
+async def read_kinds(driver: Driver, now: datetime, summary: Summary, limit: int) -> list[DeadKind]:
     """The largest kinds of a summary, each with its sample whole; that costs one read a kind."""
     kinds = []
     for row in summary.rows[:limit]:
@@ -58,7 +58,7 @@ async def read_kinds(driver: ClientDriver, now: datetime, summary: Summary, limi
     return kinds
 
 
-async def whole_records(driver: ClientDriver, now: datetime, jobs: Sequence[JobInfo]) -> list[JobInfo]:
+async def whole_records(driver: Driver, now: datetime, jobs: Sequence[JobInfo]) -> list[JobInfo]:
     """The jobs with their payloads: only a payload that is known can be masked in an error that quotes it."""
     found = []
     for info in jobs:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from taskharbor.drivers.contract import ClientDriver, Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import JobNotFound, WrongState
 from taskharbor.model.job import JobInfo, State
-from taskharbor.ops.ids import find_job, without_payloads
+from taskharbor.ops.ids import find_job
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 PAGE_JOBS = 500
@@ -117,14 +117,14 @@ async def _waiting(driver: Driver, flow_id: str, id: str, now: datetime) -> tupl
     cursor: str | None = None
     waiting = read = 0
     while True:
-        page = await driver.list(flow_id=flow_id, cursor=cursor, limit=PAGE_JOBS, now=now, **without_payloads(driver))
+        page = await driver.list(flow_id=flow_id, cursor=cursor, limit=PAGE_JOBS, now=now, payloads=False)
         waiting += sum(info.state is State.BLOCKED and id in info.job.depends_on for info in page.items)
         read, cursor = read + len(page.items), page.cursor
         if cursor is None or read >= MAX_FLOW_JOBS:
             return waiting, cursor is None
 
 
-async def _open(driver: ClientDriver, ids: tuple[str, ...], now: datetime) -> tuple[str, ...]:
+async def _open(driver: Driver, ids: tuple[str, ...], now: datetime) -> tuple[str, ...]:
     """The first of these jobs that is not done; one without a record is not waited for."""
     for id in ids:
         try:

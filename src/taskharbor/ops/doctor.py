@@ -7,15 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import SCHEDULES, SchedulesDriver, offers
+from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import State
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.ops.explain import MAX_NAMED, PAGE_JOBS, SINCE_EVER
-from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.overview import Overview, read_overview
 from taskharbor.ops.text import one_line, safe_text
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
@@ -87,7 +84,7 @@ async def strangers(driver: Driver, tasks: frozenset[str] | None, app: str, now:
         return []
     types: set[str] = set()
     for state in (State.READY, State.SCHEDULED):
-        page = await driver.list(state=state, limit=PAGE_JOBS, now=now, **without_payloads(driver))
+        page = await driver.list(state=state, limit=PAGE_JOBS, now=now, payloads=False)
         types.update(info.job.type for info in page.items)
     unknown = sorted(types - tasks - {JOIN_TYPE})
     if not unknown:
@@ -103,12 +100,10 @@ async def schedules(
 ) -> list[Check]:
     """Schedules that no worker fires, or that this program cannot read, of the first `most` by name. `declared`: the
     schedules of an app."""
-    if not offers(driver, SCHEDULES):
-        return []
     from taskharbor.client.schedule_info import info_of
     from taskharbor.ops.schedule_view import OVERDUE, UNREADABLE, status_of
 
-    rows, has_more = await _first_schedules(cast(SchedulesDriver, driver), most)
+    rows, has_more = await _first_schedules(driver, most)
     found = [info_of(row) for row in rows]
     late = [info.name for info in found if status_of(info, now) == OVERDUE]
     unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
@@ -131,7 +126,7 @@ async def schedules(
     return checks
 
 
-async def _first_schedules(driver: SchedulesDriver, most: int) -> tuple[list[StoredSchedule], bool]:
+async def _first_schedules(driver: Driver, most: int) -> tuple[list[StoredSchedule], bool]:
     """The first rows by name, and whether there are more."""
     rows, cursor = list[StoredSchedule](), None
     while True:

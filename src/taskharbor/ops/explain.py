@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.heads import MAX_NEXT
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import MAX_NEXT, read_counts, read_heads
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State, WorkerInfo
 from taskharbor.model.progress import read_note
-from taskharbor.model.queue_heads import read_heads
 from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.ops.builtin_types import BUILTIN_TYPES
-from taskharbor.ops.counting import read_counts
-from taskharbor.ops.ids import find_job, without_payloads
+from taskharbor.ops.ids import find_job
 from taskharbor.ops.redaction import HIDDEN
 from taskharbor.ops.text import first_line, one_line
 from taskharbor.ops.timefmt import format_duration, relative, with_distance
@@ -81,7 +79,7 @@ async def read_situation(
     limit: int | None = 1
     is_next = False
     if job.group is not None:
-        group: dict[str, Any] = {"queue": job.queue, "group": job.group, **without_payloads(driver)}
+        group: dict[str, Any] = {"queue": job.queue, "group": job.group, "payloads": False}
         page = await driver.list(limit=PAGE_JOBS, now=now, **group)
         # The first stored job with a limit sets the group's; drivers do not report it otherwise. A page that is not
         # the last proves nothing of what it does not hold.

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FIGURES, offers
+from taskharbor.drivers.base import Driver
 from taskharbor.model.histogram import RAN, WAITED, merged, percentile
 from taskharbor.model.job import Figures
 
@@ -65,24 +63,21 @@ class FigureSeries:
 
 async def read_figures(
     driver: Driver, now: datetime, span: str = DEFAULT_SPAN, queue: str | None = None, among: Sequence[str] = ()
-) -> FigureSeries | None:
-    """The figures of a span that ends now; None for a store that keeps none. ValueError for an unknown span.
+) -> FigureSeries:
+    """The figures of a span that ends now. ValueError for an unknown span.
 
     `queue`: of this one alone. `among`: all queues, the busiest first; if they have too many rows, some are read.
     """
     if span not in SPANS:
         raise ValueError(f"span: expected one of {', '.join(SPANS)}, got {span!r}")
-    if not offers(driver, FIGURES):
-        return None
-    able: Any = driver
     step = STEPS[span]
     since = _floor(now, step) - SPANS[span]
     until = _floor(now, step) + step
     most = MAX_ROWS // ((until - since) // timedelta(minutes=1))
     if queue is not None or len(among) <= most:
-        return series_of(await able.figures(since, until, queue), span, since)
+        return series_of(await driver.figures(since, until, queue), span, since)
     some = among[: min(most, MAX_READ_QUEUES)]
-    rows = [row for name in some for row in await able.figures(since, until, name)]
+    rows = [row for name in some for row in await driver.figures(since, until, name)]
     return replace(series_of(rows, span, since), queues=len(some))
 
 

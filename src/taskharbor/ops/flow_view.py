@@ -14,12 +14,11 @@ from datetime import datetime
 from msgspec.structs import replace as replaced
 
 from taskharbor.client.external_jobs import failed_externals, waits_for_externals
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.graph import flow_info
 from taskharbor.flow.summary import is_failure_step
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, State, flow_status, replace
-from taskharbor.ops.ids import without_payloads
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 MAX_JOBS = 10_000
@@ -62,7 +61,7 @@ class FlowRow:
         return tuple(sorted(failed, key=lambda info: info.state is not State.DLQ))
 
 
-async def read_flow(driver: ClientDriver, id: str, now: datetime) -> tuple[FlowInfo, bool]:
+async def read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, bool]:
     """A flow with at most MAX_JOBS of its jobs, and whether that is all. Payloads are left out where errors need none.
 
     Dead and cancelled jobs outside of it that its jobs wait for come last among the nodes, and count for the status.
@@ -71,7 +70,7 @@ async def read_flow(driver: ClientDriver, id: str, now: datetime) -> tuple[FlowI
     cursor: str | None = None
     while True:
         page = await driver.list(
-            flow_id=id, cursor=cursor, limit=min(PAGE_JOBS, MAX_JOBS - len(nodes)), now=now, **without_payloads(driver)
+            flow_id=id, cursor=cursor, limit=min(PAGE_JOBS, MAX_JOBS - len(nodes)), now=now, payloads=False
         )
         nodes += page.items
         cursor = page.cursor
@@ -88,10 +87,8 @@ async def read_flow(driver: ClientDriver, id: str, now: datetime) -> tuple[FlowI
     return replaced(own, status=status, nodes=(*nodes, *externals)), cursor is None
 
 
-async def _explained(driver: ClientDriver, id: str, nodes: list[JobInfo], now: datetime) -> list[JobInfo]:
+async def _explained(driver: Driver, id: str, nodes: list[JobInfo], now: datetime) -> list[JobInfo]:
     """The nodes, with the payloads of those that died or were cancelled; beyond MAX_EXPLAINED without their reasons."""
-    if not without_payloads(driver):
-        return nodes
     whole: dict[str, JobInfo] = {}
     for state in (State.DLQ, State.CANCELLED):
         if any(node.state is state for node in nodes):

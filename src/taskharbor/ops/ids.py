@@ -12,12 +12,10 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
 
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.features import FILTERS, FLOWS, offers
-from taskharbor.model.errors import JobNotFound
+from taskharbor.model.errors import FeatureMissing, JobNotFound
 from taskharbor.model.job import JobInfo
 from taskharbor.tasks.flow_metadata import JOIN_SUFFIX
 
@@ -44,7 +42,7 @@ def is_prefix(text: str) -> bool:
     return _PREFIX(text) is not None
 
 
-async def find_job(driver: ClientDriver, typed: str, now: datetime) -> JobInfo:
+async def find_job(driver: Driver, typed: str, now: datetime) -> JobInfo:
     """The job with this id, or the only one whose generated id begins with it; JobNotFound, AmbiguousId."""
     try:
         return await driver.inspect(typed, now)
@@ -59,17 +57,17 @@ async def find_job(driver: ClientDriver, typed: str, now: datetime) -> JobInfo:
     return await driver.inspect(found[0].job.id, now)
 
 
-async def job_id(driver: ClientDriver, typed: str, now: datetime) -> str:
+async def job_id(driver: Driver, typed: str, now: datetime) -> str:
     """The id that was meant. A text that cannot be a shortened id is not looked up: what uses it will say so."""
     return (await find_job(driver, typed, now)).job.id if is_prefix(typed) else typed
 
 
-async def flow_id(driver: ClientDriver, typed: str, now: datetime) -> str:
+async def flow_id(driver: Driver, typed: str, now: datetime) -> str:
     """The id of the flow that was meant: by its own id, by that of a job in it, or by a prefix of either.
 
     A flow and its jobs are created together, so their ids begin alike. That is not ambiguous; two flows are.
     """
-    page = await driver.list(flow_id=typed, now=now, limit=1, **without_payloads(driver))
+    page = await driver.list(flow_id=typed, now=now, limit=1, payloads=False)
     if page.items:
         return typed
     try:
@@ -99,25 +97,19 @@ def short_ids(ids: Sequence[str]) -> list[str]:
     return [id if length >= 26 or not _GENERATED(id) else id[:length] for id in ids]
 
 
-def without_payloads(driver: ClientDriver) -> dict[str, Any]:
-    """The argument of `list` that leaves payloads out, for a driver that takes it."""
-    return {"payloads": False} if offers(driver, FILTERS) else {}
-
-
-async def _jobs_from(driver: ClientDriver, prefix: str, now: datetime) -> list[JobInfo]:
+async def _jobs_from(driver: Driver, prefix: str, now: datetime) -> list[JobInfo]:
     """The first jobs whose generated ids begin with a prefix: at most one more than an error names."""
-    page = await driver.list(
-        now=now, cursor=encode_cursor(prefix), limit=MAX_CANDIDATES + 1, **without_payloads(driver)
-    )
+    page = await driver.list(now=now, cursor=encode_cursor(prefix), limit=MAX_CANDIDATES + 1, payloads=False)
     return [info for info in page.items if info.job.id.startswith(prefix) and _GENERATED(info.job.id)]
 
 
-async def _flows_from(driver: Any, prefix: str, now: datetime) -> dict[str, None]:
+async def _flows_from(driver: Driver, prefix: str, now: datetime) -> dict[str, None]:
     """The flows that a prefix may mean, by their own ids or by those of their jobs."""
-    found: dict[str, None] = {}
-    if offers(driver, FLOWS):
-        flows = await driver.flows(now=now, cursor=encode_cursor(prefix), limit=MAX_CANDIDATES + 1)
-        found = {flow.id: None for flow in flows.items if flow.id.startswith(prefix) and _GENERATED(flow.id)}
+    try:
+        flows = (await driver.flows(now=now, cursor=encode_cursor(prefix), limit=MAX_CANDIDATES + 1)).items
+    except FeatureMissing:
+        flows = ()
+    found = {flow.id: None for flow in flows if flow.id.startswith(prefix) and _GENERATED(flow.id)}
     jobs = await _jobs_from(driver, prefix, now)
     found |= {info.job.flow_id: None for info in jobs if info.job.flow_id is not None}
     if not found and len(jobs) == 1:

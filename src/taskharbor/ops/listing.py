@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.contract import ClientDriver
-from taskharbor.drivers.features import FlowsDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.job import FlowInfo, FlowPage, JobInfo, Page
 
@@ -16,9 +15,7 @@ FILL_S = 0.5  # no call begins later than this after the first one
 MAX_CALLS = 10  # of at most MAX_SCANNED_JOBS or MAX_SCANNED_FLOWS each: what is rare is found, and a command still ends
 
 
-async def find_page(
-    driver: ClientDriver, now: datetime, *, limit: int, clock: Clock | None = None, **query: Any
-) -> Page:
+async def find_page(driver: Driver, now: datetime, *, limit: int, clock: Clock | None = None, **query: Any) -> Page:
     """A page of `Driver.list`, filled up over several calls; short only at the end, or after MAX_CALLS of them, or
     with a `clock` after FILL_S by it."""
     items: list[JobInfo] = []
@@ -27,7 +24,7 @@ async def find_page(
 
 
 async def find_flows(
-    driver: FlowsDriver, now: datetime, *, limit: int, clock: Clock | None = None, **query: Any
+    driver: Driver, now: datetime, *, limit: int, clock: Clock | None = None, **query: Any
 ) -> FlowPage:
     """The same for `flows`."""
     items: list[FlowInfo] = []

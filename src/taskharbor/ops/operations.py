@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from taskharbor.bulk.plan import OperationStatus
 from taskharbor.client.operation import Operation, OperationProgress
-from taskharbor.drivers.features import AUDIT, require
 from taskharbor.model.audit import AuditEntry
 from taskharbor.model.errors import JobNotFound
 from taskharbor.ops.ids import AmbiguousId, is_prefix
@@ -84,7 +83,6 @@ async def read_operation(client: Client, typed: str) -> OperationRow:
 
 
 async def _entries(client: Client, since: datetime | None = None, by: str | None = None) -> AsyncIterator[AuditEntry]:
-    require(client.driver, AUDIT, "a list of operations")
     numbers = count(1)
     async for entry in client.audit(since=since, by=by):
         if entry.status in set(OperationStatus):

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.model.job import QueueHead
-from taskharbor.model.queue_heads import read_heads
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import read_counts, read_waiting
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import cap_for, read_counts
+from taskharbor.ops.counting import cap_for
 
 MAX_COUNTED = 100_000  # jobs of a queue in one state: a store may hold millions
 
@@ -34,7 +33,7 @@ async def read_overview(driver: Driver, now: datetime, most: int | None = None) 
     workers = await driver.workers(now)
     every = sorted({*known, *counts})
     names = every[:most]
-    heads = await read_heads(driver, [name for name in names if counts.get(name, {}).get("ready")], now)
+    waiting = await read_waiting(driver, counts, names, now)
     queues = [
         {
             "queue": name,
@@ -45,7 +44,6 @@ async def read_overview(driver: Driver, now: datetime, most: int | None = None) 
             "oldest_ready_at": head.oldest_at,
             "oldest_known": head.oldest_known,
         }
-        for name in names
-        for head in [heads.get(name) or QueueHead(name)]
+        for name, head in waiting.items()
     ]
     return Overview(now, queues, [json_output.worker(info) for info in workers], len(every) - len(names))

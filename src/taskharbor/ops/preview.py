@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo
 from taskharbor.ops.dead_kinds import whole_records
 from taskharbor.ops.text import one_line

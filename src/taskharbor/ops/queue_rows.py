@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FIGURES, offers
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import read_counts, read_heads, read_waiting
 from taskharbor.model.histogram import merged
-from taskharbor.model.job import QueueHead, State, WorkerInfo
-from taskharbor.model.queue_heads import read_heads
+from taskharbor.model.job import Figures, QueueHead, State, WorkerInfo
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import cap_for, read_counts
+from taskharbor.ops.counting import cap_for
 
 PAGE_QUEUES = 100
 MAX_OTHERS = 500  # queues without a row of which it is read since when they wait
@@ -156,8 +155,8 @@ async def _all_queues(driver: Driver, now: datetime) -> _AllQueues:
 async def _rows(driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence[str], cursor: str | None) -> QueueRows:
     recent = await _recent(driver, now)
     counted = {name: seen.counts.get(name, {}) for name in seen.names}
-    heads = await read_heads(driver, [name for name in shown if counted[name].get(State.READY)], now)
-    rows = [await _row(driver, now, heads.get(name) or QueueHead(name), counted[name], seen, recent) for name in shown]
+    waiting = await read_waiting(driver, counted, shown, now)
+    rows = [await _row(driver, now, head, counted[name], seen, recent) for name, head in waiting.items()]
     served = seen.served
     return QueueRows(
         now,
@@ -172,13 +171,11 @@ async def _rows(driver: Driver, now: datetime, seen: _AllQueues, shown: Sequence
 
 
 async def _recent(driver: Driver, now: datetime) -> dict[str, Mapping[str, int]]:
-    if not offers(driver, FIGURES):
-        return {}
-    found = await driver.figures(now - RATE_SPAN, now)  # type: ignore[attr-defined]  # it offers them
-    by_queue: dict[str, list[object]] = {}
+    found = await driver.figures(now - RATE_SPAN, now)
+    by_queue: dict[str, list[Figures]] = {}
     for row in found:
         by_queue.setdefault(row.queue, []).append(row)
-    return {queue: merged(rows) for queue, rows in by_queue.items()}  # type: ignore[arg-type]  # rows of figures
+    return {queue: merged(rows) for queue, rows in by_queue.items()}
 
 
 async def _row(

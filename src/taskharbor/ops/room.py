@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.dsn import redact as without_password
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.ops.access import Access, Permission
@@ -79,7 +79,7 @@ async def look_at(harbor: Harbor, access: Access, read: Callable[[Sight], Awaita
     try:
         async with limit:
             client = harbor.client
-            driver: Driver = await client.awaited.driver(0)  # type: ignore[assignment]  # awaited access has whole drivers
+            driver = await client.awaited.driver(0)
             declared = frozenset(harbor.tasks) or None
             return await read(Sight(driver, client.clock.now(), client, access, place_of(harbor), declared))
     except TimeoutError:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo, State, WorkerInfo
-from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.timefmt import format_duration
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
@@ -75,7 +74,7 @@ async def _full_groups(driver: Driver, now: datetime, jobs: Iterable[JobInfo]) -
             state=State.INFLIGHT,
             limit=min(limit, MAX_RUNNING),
             now=now,
-            **without_payloads(driver),
+            payloads=False,
         )
         if len(page.items) >= limit:
             full.add((queue, group))

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.policy.slots import Timing
 from taskharbor.schedules.rule import Rule, check_stored_rule, edited
 
@@ -29,6 +29,7 @@ class NewerBody(UnreadableBody):
     """A body of a later version of TaskHarbor."""
 
 
+@shows("type", "queue")
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a schedule makes, and when, as it was declared or added: the fields of its jobs, and a rule."""
 
@@ -43,10 +44,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, str] = {}
     rule: Rule
 
-    def __repr__(self) -> str:
-        return shown(self, "type", "queue")
 
-
+@shows("declared", "paused", "reached", "last_at", "fired", "missed", "skipped")
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One version of a schedule.
 
@@ -73,10 +72,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skipped: int = 0
     calls: tuple[str, ...] = ()  # the newest changes that people made
 
-    def __repr__(self) -> str:
-        return shown(self, "declared", "paused", "reached", "last_at", "fired", "missed", "skipped")
 
-
+@shows("body")
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A body with what was decoded of it. `unknown`: fields of later versions, as they were stored."""
 
@@ -84,9 +81,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     definition: Definition
     rule: Rule  # with the edit over it
     unknown: dict[str, bytes] = {}
-
-    def __repr__(self) -> str:
-        return shown(self, "body")
 
     @property
     def timing(self) -> Timing:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from taskharbor.drivers.features import SchedulesDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.events import Observers, ScheduleChanged, ScheduleEditDropped, ScheduleRefused
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule
@@ -43,7 +43,7 @@ class TooManyChanges(RuntimeError):
 
 
 async def declare(
-    driver: SchedulesDriver,
+    driver: Driver,
     declarations: Mapping[str, Declaration],
     clock: Clock,
     observers: Observers,
@@ -62,7 +62,7 @@ async def declare(
 
 
 async def _declare_some(
-    driver: SchedulesDriver, some: Sequence[Declaration], clock: Clock, observers: Observers, worker: str
+    driver: Driver, some: Sequence[Declaration], clock: Clock, observers: Observers, worker: str
 ) -> list[str]:
     """Compare declarations with their rows, and store those that differ; return the names to compare again."""
     page = await driver.schedules(names=[each.name for each in some], limit=len(some))

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.cursor import encode_due
-from taskharbor.drivers.features import SchedulesDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.events import (
@@ -62,7 +62,7 @@ class ScheduleRunner:
 
     def __init__(
         self,
-        driver: SchedulesDriver,
+        driver: Driver,
         clock: Clock,
         observers: Observers,
         *,

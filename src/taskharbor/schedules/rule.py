@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from taskharbor.model.times import Duration, duration
 from taskharbor.policy.slots import SHORTEST_EVERY, Timing, anchored, new_timing
@@ -69,29 +68,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.cron, self.every, self.tz, self.start_at, self.end_at
 
 
-class RuleEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Options that override those of a rule. UNSET: as in the rule."""
-
-    cron: str | UnsetType | None = UNSET
-    every: timedelta | UnsetType | None = UNSET
-    tz: str | UnsetType = UNSET
-    start_at: datetime | UnsetType | None = UNSET
-    end_at: datetime | UnsetType | None = UNSET
-    jitter: timedelta | UnsetType = UNSET
-    catch_up: CatchUp | UnsetType = UNSET
-    overlap: Overlap | UnsetType = UNSET
-
-
 def edited(rule: Rule, edit: Mapping[str, Any]) -> Rule:
     """The rule with an edit over it, as a body keeps one; ValueError for values that nobody here has written.
 
     >>> edited(Rule(every=timedelta(seconds=15)), {"cron": "0 4 * * *", "every": None}).cron
     '0 4 * * *'
     """
-    known = msgspec.convert(dict(edit), RuleEdit)
-    changes = {name: getattr(known, name) for name in RuleEdit.__struct_fields__ if getattr(known, name) is not UNSET}
-    changed: Rule = msgspec.structs.replace(rule, **changes)
-    return changed
+    return msgspec.convert({**msgspec.to_builtins(rule), **edit}, Rule) if edit else rule
 
 
 def check_stored_rule(rule: Rule) -> None:
@@ -122,8 +105,8 @@ def checked_edit(rule: Rule, given: RuleOptions) -> dict[str, Any]:
     for name, other in (("cron", "every"), ("every", "cron")):
         if name in given and other not in given:
             changes[other] = None
-    new = checked_rule(**{**_options(rule), **changes})
-    return msgspec.to_builtins(RuleEdit(**{name: getattr(new, name) for name in changes}))  # type: ignore[no-any-return]  # a struct becomes a dict
+    new = checked_rule(**{**msgspec.structs.asdict(rule), **changes})
+    return {name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(new).items() if name in changes}
 
 
 def checked_rule(
@@ -155,10 +138,6 @@ def checked_rule(
             f"change places; got {rule.jitter.total_seconds():g} s"
         )
     return rule
-
-
-def _options(rule: Rule) -> dict[str, Any]:
-    return {name: getattr(rule, name) for name in rule.__struct_fields__}
 
 
 def _one_of(kind: type[E], value: Any, name: str) -> E:

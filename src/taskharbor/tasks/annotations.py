@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -14,11 +14,16 @@ UNRESOLVED = object()
 """Stands for an annotation that cannot be resolved now: what it names may be defined further down in its module."""
 
 
+def without_partials(function: Callable[..., Any]) -> Any:
+    """The callable that `functools.partial` was given, however often."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def called(function: Callable[..., Any]) -> Any:
     """What a call of a callable runs, and so what has its annotations: a function, a method or an `__init__`."""
-    target: Any = function
-    while isinstance(target, functools.partial):
-        target = target.func
+    target = without_partials(function)
     if not inspect.isroutine(target):
         target = type(target).__call__ if not inspect.isclass(target) else target.__init__
     return target
@@ -76,16 +81,27 @@ def unaliased(annotation: Any) -> Any:
     return annotation
 
 
+def flattened(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The types that an annotation allows, each with what `Annotated[…]` adds to it.
+
+    >>> list(flattened(Annotated[int, "years"] | None))
+    [(<class 'int'>, ('years',)), (<class 'NoneType'>, ())]
+    """
+    annotation = unaliased(annotation)
+    if get_origin(annotation) is Annotated:
+        first, *added = get_args(annotation)
+        yield from ((kind, (*more, *added)) for kind, more in flattened(first))
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from flattened(part)
+    else:
+        yield annotation, ()
+
+
 def _namespace(target: Any) -> dict[str, Any]:
     return getattr(inspect.unwrap(target), "__globals__", {})
 
 
 def is_context(annotation: Any) -> bool:
     """Whether a parameter with this annotation receives the context of the job."""
-    annotation = unaliased(annotation)
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return is_context(get_args(annotation)[0])
-    if origin in (Union, UnionType):
-        return any(is_context(part) for part in get_args(annotation))
-    return annotation is JobContext
+    return any(kind is JobContext for kind, _ in flattened(annotation))

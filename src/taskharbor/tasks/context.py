@@ -127,7 +127,8 @@ class CancelSignal:
         try:
             callback()
         except BaseException as error:  # the thread that sets the signal has other handlers to stop
-            _report(callback, error, self._job)
+            told = "the callback of ctx.cancelled.subscribe(), %s, failed with %s"
+            log_about(self._job, logging.ERROR, told, callable_name(callback), class_name(error))
 
 
 def report_early_end(context: JobContext) -> None:
@@ -136,29 +137,24 @@ def report_early_end(context: JobContext) -> None:
     signal = context._cancelled
     if signal is None or not signal._seen or signal._reason != "shutdown":
         return
-    job = context.job
-    try:
-        logger.warning(
-            "job %s returned after it had seen ctx.cancelled at a shutdown, and is recorded as done. If it left work "
-            "undone, call ctx.cancelled.check() instead: it gives the job back at no cost",
-            job.id,
-            extra={"job_id": job.id, "job_type": job.type, "queue": job.queue},
-        )
-    except Exception:  # a log handler may fail
-        return
+    log_about(
+        context.job,
+        logging.WARNING,
+        "job %s returned after it had seen ctx.cancelled at a shutdown, and is recorded as done. If it left work "
+        "undone, call ctx.cancelled.check() instead: it gives the job back at no cost",
+        context.job.id,
+    )
 
 
-def _report(callback: Callable[[], object], error: BaseException, job: JobRecord | None) -> None:
+def log_about(job: JobRecord | None, level: int, message: str, *args: str) -> None:
+    """Log a line with the facts of a job. Nothing is raised: a log handler may fail, and the job must go on.
+
+    `args`: of an exception its class alone, because its text may quote a payload.
+    """
     facts = {} if job is None else {"job_id": job.id, "job_type": job.type, "queue": job.queue}
     try:
-        # By class alone: the text of an exception may quote a payload.
-        logger.error(
-            "the callback of ctx.cancelled.subscribe(), %s, failed with %s",
-            callable_name(callback),
-            class_name(error),
-            extra=facts,
-        )
-    except Exception:  # a log handler may fail, too
+        logger.log(level, message, *args, extra=facts)
+    except Exception:
         return
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from taskharbor.model.bounds import check_name
 from taskharbor.model.job import JobRecord
+from taskharbor.model.validation import did_you_mean
 
 logger = logging.getLogger("taskharbor")
 
@@ -34,13 +35,9 @@ class Queues:
             return
         known = self._declared() | self.listed
         if queue not in known:
-            import difflib
-
-            near = difflib.get_close_matches(queue, known, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(
-                f"{who}: queue: expected one of those that Harbor(queues=…) lists, got {queue!r}; {hint}they are: "
-                f"{', '.join(sorted(known))}"
+                f"{who}: queue: expected one of those that Harbor(queues=…) lists, got {queue!r}; "
+                f"{did_you_mean(queue, known)}they are: {', '.join(sorted(known))}"
             )
 
     def warn_of_undeclared(self, records: Sequence[JobRecord]) -> None:

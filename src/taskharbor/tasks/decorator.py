@@ -74,7 +74,7 @@ class TaskRegistry:
     def __init__(self, client: TaskClient, codec: Codec, queues: Queues | None = None) -> None:
         self.handlers = HandlerRegistry()
         self.tasks: dict[str, Task[..., Any]] = {}
-        self._client = client
+        self._task_client = client
         self._task_codec = codec
         self._queues = queues or Queues(None, frozenset)
 
@@ -169,7 +169,7 @@ class TaskRegistry:
             unrecoverable=options.get("unrecoverable", ()),
         )
         self.handlers.add(handler)
-        task: Task[..., Any] = Task(handler, self._client, checked, self._queues)
+        task: Task[..., Any] = Task(handler, self._task_client, checked, self._queues)
         self.tasks[name] = task
         return task
 

@@ -10,7 +10,6 @@ handler. What can never work (a cycle, a parameter without a value, something of
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
@@ -19,9 +18,23 @@ from typing import Annotated, Any, TypeAlias, Union, get_origin
 import msgspec
 
 from taskharbor.model.naming import callable_name
-from taskharbor.tasks.annotations import UNRESOLVED, hint_of, hints_now, is_context, unaliased
-from taskharbor.tasks.injected import DependsMarker, GivenMarker, Marker, marker_of
-from taskharbor.tasks.web_shapes import part_of_a_request, request_parameter
+from taskharbor.tasks.annotations import (
+    UNRESOLVED,
+    called,
+    hint_of,
+    hints_now,
+    is_context,
+    unaliased,
+    without_partials,
+)
+from taskharbor.tasks.injected import (
+    DependsMarker,
+    GivenMarker,
+    Marker,
+    marker_of,
+    part_of_a_request,
+    request_parameter,
+)
 
 _EMPTY = inspect.Parameter.empty
 _PLAIN_DEFAULTS = (str, int, float, bool, bytes, tuple, type(None))
@@ -254,15 +267,7 @@ def _needed_on_loop(nodes: tuple[DependencyNode, ...]) -> set[DependencyNode]:
 
 def _colour(function: Callable[..., Any]) -> tuple[bool, bool]:
     """Whether a call is awaited, and whether its value is closed afterwards; also of a decorated function."""
-    target: Any = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    candidates = [target]
-    if not inspect.isclass(target):
-        if not inspect.isroutine(target):
-            candidates.append(type(target).__call__)
-        candidates.append(inspect.unwrap(candidates[-1]))
-    for each in candidates:
+    for each in (without_partials(function), called(function), inspect.unwrap(called(function))):
         if inspect.isasyncgenfunction(each):
             return True, True
         if inspect.isgeneratorfunction(each):

@@ -16,19 +16,19 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.schedule import origin_of
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
+from taskharbor.tasks.context import log_about
 from taskharbor.tasks.flow_metadata import ON_FAILURE_ROLE, ROLE_KEY, read_metadata
 from taskharbor.tasks.results import complete
-
-logger = logging.getLogger("taskharbor.job")
 
 ON_FAILURE_KEY = "taskharbor.on_failure"
 MAX_STEPS_BYTES = 8 * 1024
 
 
+@shows("flow_id", "job_id", "job_type")
 class FlowFailure(msgspec.Struct, frozen=True):
     """The reason why a flow failed: the argument for the open parameter of an `on_failure` step."""
 
@@ -37,10 +37,8 @@ class FlowFailure(msgspec.Struct, frozen=True):
     job_type: str  # its type
     reason: str  # why it died
 
-    def __repr__(self) -> str:
-        return shown(self, "flow_id", "job_id", "job_type")
 
-
+@shows("id", "type", "queue")
 class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """A failure step as the jobs of its flow carry it. `into`: the parameter that receives a FlowFailure."""
 
@@ -58,9 +56,6 @@ class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
     group: str | None = None
     group_limit: int = 0
     metadata: dict[str, str] = {}
-
-    def __repr__(self) -> str:
-        return shown(self, "id", "type", "queue")
 
 
 _steps: msgspec.json.Decoder[tuple[FailureStep, ...]] = msgspec.json.Decoder(tuple[FailureStep, ...])
@@ -97,22 +92,9 @@ def failure_steps(job: JobRecord, reason: str, codec: Codec, now: datetime) -> t
         steps = read_steps(job.metadata[ON_FAILURE_KEY])
         return tuple(_record(step, job, reason, codec, now) for step in steps)
     except BaseException as error:
-        _report(job, error)
+        told = "job %s: its metadata %s cannot be read (%s): it dies without a failure step"
+        log_about(job, logging.ERROR, told, job.id, ON_FAILURE_KEY, class_name(error))
         return ()
-
-
-def _report(job: JobRecord, error: BaseException) -> None:
-    facts = {"job_id": job.id, "job_type": job.type, "queue": job.queue}
-    try:  # only the class, because the steps hold arguments; and a log handler may fail, too
-        logger.error(
-            "job %s: its metadata %s cannot be read (%s): it dies without a failure step",
-            job.id,
-            ON_FAILURE_KEY,
-            class_name(error),
-            extra=facts,
-        )
-    except Exception:
-        return
 
 
 def _record(step: FailureStep, job: JobRecord, reason: str, codec: Codec, now: datetime) -> JobRecord:

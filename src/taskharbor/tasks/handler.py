@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import RetryPolicy, check_policy
+from taskharbor.tasks.annotations import called, without_partials
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.dependencies import Injection, compile_injection, declared_parameters
 from taskharbor.tasks.flow_metadata import check_type
@@ -234,15 +235,7 @@ class HandlerRegistry:
 
 def is_coroutine(function: Callable[..., Any]) -> bool:
     """Whether calling it returns an awaitable: also through partial, methods and `async def __call__`."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.iscoroutinefunction(function):
-        return True
-    return (
-        not inspect.isroutine(function)
-        and not inspect.isclass(function)
-        and inspect.iscoroutinefunction(type(function).__call__)
-    )
+    return any(map(inspect.iscoroutinefunction, (without_partials(function), called(function))))
 
 
 def exception_types(
@@ -292,11 +285,7 @@ def load_reference(module: str, qualname: str) -> Callable[..., Any]:
 
 
 def _refuse_generators(function: Callable[..., Any], name: str) -> None:
-    target: Any = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    if not inspect.isroutine(target) and not inspect.isclass(target):
-        target = type(target).__call__
+    target = called(function)
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise TypeError(
             f"{name}: expected a handler that returns, got one that yields; collect the values and return them"

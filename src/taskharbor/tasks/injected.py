@@ -5,22 +5,28 @@
 
 Both are defaults, so that a call without them type-checks. `Annotated[Session, Depends(session)]` is understood too.
 An injected parameter is no part of the payload: a caller cannot give it, and no result of a workflow is bound to it.
+
+One function may be a dependency of endpoints and of tasks. FastAPI's own `Depends` is understood. What a dependency can
+get from a web request only (the request itself, a header, a query parameter) is found when the task is declared.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, TypeVar, Union, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, get_origin, overload
 
-from taskharbor.model.naming import callable_name, class_name
-from taskharbor.tasks.annotations import unaliased
-from taskharbor.tasks.web_shapes import is_depends, is_security
+from taskharbor.model.naming import callable_name, class_name, full_name, lineage
+from taskharbor.tasks.annotations import flattened, unaliased
 
 if TYPE_CHECKING:
     from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 
 T = TypeVar("T")
+
+_FRAMEWORKS = frozenset({"fastapi", "starlette", "litestar"})  # known by name: none of them is imported
+_OF_A_REQUEST = frozenset(
+    {"Request", "Response", "WebSocket", "HTTPConnection", "BackgroundTasks", "SecurityScopes", "UploadFile"}
+)
 
 
 class DependsMarker:
@@ -106,15 +112,12 @@ def Given() -> Any:
 
 def marker_of(default: object, annotation: Any) -> Marker | None:
     """The marker of a parameter: its default, or part of its `Annotated[…]`; None if it is not injected."""
-    annotation = unaliased(annotation)
-    found, kind = _marker(default), annotation
+    found, kind = _marker(default), unaliased(annotation)
     # `Annotated[Session, Depends(session)] | None = None`: type checkers want a default
-    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    for part in map(unaliased, parts):
-        if get_origin(part) is Annotated:
-            kind, *others = get_args(part)
-            for each in others:
-                found = found or _marker(each)
+    for part, added in flattened(annotation):
+        kind = part if added else kind
+        for each in added:
+            found = found or _marker(each)
     if isinstance(found, DependsMarker) and found.function is None and callable(kind):
         found = DependsMarker(kind, is_cached=found.is_cached, is_web=found.is_web, is_security=found.is_security)
     return found
@@ -125,12 +128,12 @@ def _marker(value: object) -> Marker | None:
         return value
     if value is Given or value is Depends:
         raise TypeError(f"expected {'Given()' if value is Given else 'Depends(function)'}, got it without its brackets")
-    if is_depends(value):
+    if _is_depends_of_fastapi(value):
         return DependsMarker(
             getattr(value, "dependency", None),
             is_cached=getattr(value, "use_cache", True),
             is_web=True,
-            is_security=is_security(value),
+            is_security=any(kind.__name__ == "Security" for kind in lineage(type(value))),
         )
     return None
 
@@ -140,3 +143,27 @@ def _not_injected(marker: Marker, name: str) -> AttributeError:
         f"{marker!r} has no attribute {name!r}: a worker replaces it when it runs a job; where you call the function "
         "yourself, give the parameter a value"
     )
+
+
+def _is_depends_of_fastapi(value: object) -> bool:
+    """Whether a value is what FastAPI's `Depends(…)` or `Security(…)` returns."""
+    return hasattr(value, "dependency") and any(kind.__name__ == "Depends" for kind in lineage(type(value)))
+
+
+def request_parameter(value: object) -> str | None:
+    """The name of what reads a value from the request, such as `Query` or `Header`; None for anything else."""
+    is_parameter = any(full_name(kind).startswith("fastapi.params.") for kind in lineage(type(value)))
+    return type(value).__name__ if is_parameter and not _is_depends_of_fastapi(value) else None
+
+
+def part_of_a_request(annotation: Any) -> str | None:
+    """The name of what an annotation wants of a web request, such as `Request`; None if it wants none of it."""
+    for kind, added in flattened(annotation):
+        plain = get_origin(kind) or kind  # Litestar's Request is generic
+        for each in lineage(plain) if isinstance(plain, type) else ():
+            if each.__name__ in _OF_A_REQUEST and full_name(each).partition(".")[0] in _FRAMEWORKS:
+                return each.__name__
+        asked = next(filter(None, map(request_parameter, added)), None)
+        if asked is not None:
+            return asked
+    return None

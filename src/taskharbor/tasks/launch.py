@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import EPOCH, JobRecord
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.schedule import origin_of
 from taskharbor.model.times import to_ms
 from taskharbor.model.trace import trace_of, with_trace
@@ -25,14 +25,12 @@ from taskharbor.tasks.flow_metadata import JOIN_SUFFIX, JOIN_TYPE
 from taskharbor.tasks.workflow import Spawned
 
 
+@shows("end")
 class CompiledWorkflow(msgspec.Struct, frozen=True):
     """The jobs of a workflow, each under its place in the list as its id, and the place of the one that ends it."""
 
     jobs: tuple[dict[str, Any], ...]  # the fields of JobRecord that differ from their defaults
     end: str
-
-    def __repr__(self) -> str:
-        return shown(self, "end")
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

@@ -12,120 +12,85 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_STORE, _MANY = "{0}.enqueue(…) stores a job", "harbor.enqueue_many([{0}.s(…), …]) stores many jobs"
-_LATER = "{0}.options(delay=…).enqueue(…) stores a job for later"
-_STEP = "{0}.s(…) is a step for enqueue_many, chain, group and chord"
-OF_TASKS = {
-    "apply": "{0}(…) just calls the function",
-    "apply_async": "{0}.options(delay=…, queue=…).enqueue(…) stores a job",
-    "chunks": _MANY,
-    "configure": "{0}.options(…) changes options",
-    "defer": _STORE,
-    "defer_async": "await {0}.aenqueue(…) stores a job",
-    "delay": _STORE,
-    "delay_on_commit": "{0}.options(connection=…).enqueue(…) stores a job in your own transaction",
-    "enqueue_many": _MANY,
-    "kicker": "{0}.options(…) changes options",
-    "kiq": "await {0}.aenqueue(…) stores a job",
-    "map": _MANY,
-    "perform_async": _STORE,
-    "perform_in": _LATER,
-    "retry": "a handler raises RetryLater(delay)",
-    "schedule": _LATER,
-    "send": _STORE,
-    "send_with_options": "{0}.options(…).enqueue(…) stores a job",
-    "si": _STEP,
-    "signature": _STEP,
-    "starmap": _MANY,
-    "subtask": _STEP,
-    "using": "{0}.options(…) changes options",
-}
-_STATUS, _RESULT, _CANCEL = "{0}.status()", "{0}.result(timeout=…)", "{0}.cancel()"
-_ERROR = "{0}.attempts() lists what it raised, {0}.info().job.last_error is the newest"
-OF_HANDLES = {
-    "abort": _CANCEL,
-    "edit": "{0}.amend(…)",
-    "error": _ERROR,
-    "exc_info": _ERROR,
-    "exception": _ERROR,
-    "failed": _STATUS,
-    "forget": "{0}.delete()",
-    "get": _RESULT,
-    "get_result": _RESULT,
-    "get_status": _STATUS,
-    "history": "{0}.attempts()",
-    "join": _RESULT,
-    "meta": "{0}.info().job.metadata",
-    "ready": _STATUS,
-    "refresh": "{0}.info()",
-    "retry": "{0}.requeue()",
-    "return_value": _RESULT,
-    "revoke": _CANCEL,
-    "state": _STATUS,
-    "successful": _STATUS,
-    "traceback": _ERROR,
-    "update": "{0}.amend(…)",
-    "wait_result": _RESULT,
-}
-OF_OPTIONS = {
-    "at": "use run_at=",
-    "autoretry_for": "every exception is retried; unrecoverable= names those that are not",
-    "base": "there are no base classes; middleware of the harbor runs around every job",
-    "bind": "a parameter annotated `ctx: JobContext` receives the job",
-    "countdown": "use delay=",
-    "default_retry_delay": "use retry=Fixed(seconds)",
-    "eta": "use run_at=",
-    "expires": "jobs do not expire; a handler can compare ctx.job.created_at and raise Cancel",
-    "ignore_result": "not needed: a handler that returns nothing stores nothing",
-    "job_timeout": "use timeout=",
-    "lock": "use group= with group_limit=1",
-    "max_retries": "use max_attempts=, which counts the first attempt too",
-    "min_backoff": "use retry=Exponential(base=…)",
-    "pass_context": "a parameter annotated `ctx: JobContext` receives the job",
-    "queue_name": "use queue=",
-    "queueing_lock": "use idempotency_key=",
-    "rate_limit": "there are no rate limits; group= and group_limit= bound how many jobs run at once",
-    "retries": "use max_attempts=, which counts the first attempt too",
-    "retry_backoff": "use retry=Exponential(…)",
-    "retry_on_error": "every exception is retried; unrecoverable= names those that are not",
-    "schedule_in": "use delay=",
-    "soft_time_limit": "use timeout=",
-    "task_id": "idempotency_key= keeps a second job from being stored",
-    "time_limit": "use timeout=",
-}
-_HANDLE, _RUN = "harbor.job(id) is the handle of a job", "harbor.worker().run() runs jobs"
-_DECLARE, _BY_TASK = "@harbor.task declares a task", "a task stores its own jobs: task.enqueue(…)"
+
+def _of_each(hints: dict[str, str]) -> dict[str, str]:
+    """The hint for each name. `hints`: each by all the names that it is for."""
+    return {name: hint for names, hint in hints.items() for name in names.split()}
+
+
+OF_TASKS = _of_each(
+    {
+        "apply": "{0}(…) just calls the function",
+        "apply_async": "{0}.options(delay=…, queue=…).enqueue(…) stores a job",
+        "chunks enqueue_many map starmap": "harbor.enqueue_many([{0}.s(…), …]) stores many jobs",
+        "configure kicker using": "{0}.options(…) changes options",
+        "defer delay perform_async send": "{0}.enqueue(…) stores a job",
+        "defer_async kiq": "await {0}.aenqueue(…) stores a job",
+        "delay_on_commit": "{0}.options(connection=…).enqueue(…) stores a job in your own transaction",
+        "perform_in schedule": "{0}.options(delay=…).enqueue(…) stores a job for later",
+        "retry": "a handler raises RetryLater(delay)",
+        "send_with_options": "{0}.options(…).enqueue(…) stores a job",
+        "si signature subtask": "{0}.s(…) is a step for enqueue_many, chain, group and chord",
+    }
+)
+_ERROR = "{0}.executions() lists what it raised, {0}.info().job.last_error is the newest"
+OF_HANDLES = _of_each(
+    {
+        "abort revoke": "{0}.cancel()",
+        "edit update": "{0}.amend(…)",
+        "error exc_info exception traceback": _ERROR,
+        "failed get_status ready state successful": "{0}.status()",
+        "forget": "{0}.delete()",
+        "get get_result join return_value wait_result": "{0}.result(timeout=…)",
+        "history": "{0}.executions()",
+        "meta": "{0}.info().job.metadata",
+        "refresh": "{0}.info()",
+        "retry": "{0}.requeue()",
+    }
+)
+OF_OPTIONS = _of_each(
+    {
+        "at eta": "use run_at=",
+        "autoretry_for retry_on_error": "every exception is retried; unrecoverable= names those that are not",
+        "base": "there are no base classes; middleware of the harbor runs around every job",
+        "bind pass_context": "a parameter annotated `ctx: JobContext` receives the job",
+        "countdown schedule_in": "use delay=",
+        "default_retry_delay": "use retry=Fixed(seconds)",
+        "expires": "jobs do not expire; a handler can compare ctx.job.created_at and raise Cancel",
+        "ignore_result": "not needed: a handler that returns nothing stores nothing",
+        "job_timeout soft_time_limit time_limit": "use timeout=",
+        "lock": "use group= with group_limit=1",
+        "max_retries retries": "use max_attempts=, which counts the first attempt too",
+        "min_backoff": "use retry=Exponential(base=…)",
+        "queue_name": "use queue=",
+        "queueing_lock": "use idempotency_key=",
+        "rate_limit": "there are no rate limits; group= and group_limit= bound how many jobs run at once",
+        "retry_backoff": "use retry=Exponential(…)",
+        "task_id": "idempotency_key= keeps a second job from being stored",
+    }
+)
+_BY_TASK = "a task stores its own jobs: task.enqueue(…)"
 _BY_NAME = "harbor.client.enqueue(JobRequest(type=…, payload=…)) stores a job by the name of its task"
-_LIST = "harbor.jobs(state=…, queue=…, …) lists jobs"
 _PERIODIC = "harbor.schedule(name, task.s(…), cron=… or every=…) declares a schedule"
-OF_HARBORS = {
-    "AsyncResult": _HANDLE,
-    "actor": _DECLARE,
-    "add_periodic_task": _PERIODIC,
-    "autodiscover_tasks": "`taskharbor worker run --import MODULE` imports what declares tasks",
-    "broker": "harbor.driver is the store",
-    "conf": "`taskharbor from celery --app …` says what becomes of each setting",
-    "cron": _PERIODIC,
-    "enqueue": f"{_BY_TASK}; {_BY_NAME}",
-    "enqueue_at": "task.options(run_at=…).enqueue(…) stores a job for later",
-    "enqueue_in": "task.options(delay=…).enqueue(…) stores a job for later",
-    "fetch_job": _HANDLE,
-    "get_job": _HANDLE,
-    "get_jobs": _LIST,
-    "handle": _HANDLE,
-    "inspect": f"{_HANDLE}: harbor.job(id).info()",
-    "list": _LIST,
-    "list_jobs": _LIST,
-    "periodic": _PERIODIC,
-    "periodic_task": _PERIODIC,
-    "run": _RUN,
-    "run_worker": _RUN,
-    "send": _BY_TASK,
-    "send_task": _BY_NAME,
-    "shared_task": _DECLARE,
-    "stats": "harbor.counts() and harbor.queues() say how many jobs there are",
-    "work": _RUN,
-}
+OF_HARBORS = _of_each(
+    {
+        "AsyncResult fetch_job get_job handle": "harbor.job(id) is the handle of a job",
+        "actor shared_task": "@harbor.task declares a task",
+        "add_periodic_task cron periodic periodic_task": _PERIODIC,
+        "autodiscover_tasks": "`taskharbor worker run --import MODULE` imports what declares tasks",
+        "broker": "harbor.driver is the store",
+        "conf": "`taskharbor from celery --app …` says what becomes of each setting",
+        "enqueue": f"{_BY_TASK}; {_BY_NAME}",
+        "enqueue_at": "task.options(run_at=…).enqueue(…) stores a job for later",
+        "enqueue_in": "task.options(delay=…).enqueue(…) stores a job for later",
+        "get_jobs list list_jobs": "harbor.jobs(state=…, queue=…, …) lists jobs",
+        "inspect": "harbor.job(id) is the handle of a job: harbor.job(id).info()",
+        "run run_worker work": "harbor.worker().run() runs jobs",
+        "send": _BY_TASK,
+        "send_task": _BY_NAME,
+        "stats": "harbor.counts() and harbor.queues() say how many jobs there are",
+    }
+)
 _NOT_YET = "a step is a part of a workflow; {0}.enqueue(…) stores a job, and chain({0}.s(…)).enqueue() a workflow"
 OF_STEPS = dict.fromkeys(("aenqueue", "apply_async", "delay", "enqueue", "send"), _NOT_YET)
 JOINED = "steps are not joined by |; write chain(a.s(…), b.s(…)), from taskharbor.flow"

@@ -20,10 +20,9 @@ from msgspec.structs import replace
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
+from taskharbor.tasks.context import log_about
 from taskharbor.tasks.dependencies import declared_parameters
 from taskharbor.tasks.flow_metadata import RESERVED
-
-logger = logging.getLogger("taskharbor.job")
 
 MAX_TOLD_PAYLOAD_BYTES = 32 * 1024
 """The record that the task receives has the payload of the dead job up to this size; a larger one is left out."""
@@ -67,7 +66,8 @@ class DeathWatches:
             try:
                 spawn.append(watch.make(info, now))
             except BaseException as error:
-                _report(job, watch, error)
+                message = "job %s is dead, but the on_dead task %s could not be enqueued for it (%s)"
+                log_about(job, logging.ERROR, message, job.id, watch.type, class_name(error))
         return replace(outcome, spawn=tuple(spawn))
 
 
@@ -78,7 +78,8 @@ def check_death_handler(function: Callable[..., Any]) -> None:
     injected = {each for each, *_ in declared_parameters(function, name).parameters}
     taken = [each for each in parameters if not _is_context(each) and each.name not in injected]
     if len([each for each in taken if each.default is each.empty]) != 1:
-        raise TypeError(f"on_dead: expected a function with one parameter for the dead job, got {name}{_said(taken)}")
+        given = f"{name}({', '.join(each.name for each in taken)})"
+        raise TypeError(f"on_dead: expected a function with one parameter for the dead job, got {given}")
     if taken[0].annotation is taken[0].empty:
         raise TypeError(f"on_dead: annotate the parameter {taken[0].name!r} of {name} with taskharbor.JobInfo")
 
@@ -86,10 +87,6 @@ def check_death_handler(function: Callable[..., Any]) -> None:
 def _is_context(parameter: inspect.Parameter) -> bool:
     annotation = parameter.annotation
     return getattr(annotation, "__name__", annotation) in ("JobContext", "taskharbor.JobContext")
-
-
-def _said(parameters: list[inspect.Parameter]) -> str:
-    return f"({', '.join(each.name for each in parameters)})"
 
 
 def dead_info(job: JobRecord, outcome: Fail, now: datetime) -> JobInfo:
@@ -107,17 +104,3 @@ def dead_info(job: JobRecord, outcome: Fail, now: datetime) -> JobInfo:
         payload=job.payload if len(job.payload) <= MAX_TOLD_PAYLOAD_BYTES else b"",
     )
     return JobInfo(record, State.DLQ)
-
-
-def _report(job: JobRecord, watch: DeathWatch, error: BaseException) -> None:
-    facts = {"job_id": job.id, "job_type": job.type, "queue": job.queue}
-    try:  # only the class: the text may quote the payload; and a log handler may fail, too
-        logger.error(
-            "job %s is dead, but the on_dead task %s could not be enqueued for it (%s)",
-            job.id,
-            watch.type,
-            class_name(error),
-            extra=facts,
-        )
-    except Exception:
-        return

@@ -15,6 +15,7 @@ import msgspec
 from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, OPERATIONS_QUEUE, JobRecord
 from taskharbor.model.times import Duration, duration, moment
+from taskharbor.model.validation import did_you_mean
 from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy, check_policy
 from taskharbor.tasks.flow_metadata import RESERVED, check_type
@@ -50,7 +51,6 @@ class CallOptions(TypedDict, total=False):
         metadata: Text by name, stored with the job for your own use. It is added to what the task declares.
         connection: Your own database connection: the job is stored in its transaction, and exists once you commit.
             Only on `sqlite://` and `postgresql://`.
-        call_timeout: How long the call that stores the job may take. Default: the harbor's, which is 10 seconds.
     """
 
     name: str
@@ -67,7 +67,6 @@ class CallOptions(TypedDict, total=False):
     group_limit: int
     metadata: Mapping[str, str]
     connection: Any
-    call_timeout: Duration | None
     process: bool
 
 
@@ -104,7 +103,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     group_limit: int = 0
     metadata: dict[str, str] = {}
     connection: Any = None
-    call_timeout: timedelta | None = None  # of the call that enqueues, not of the job
 
     def __repr__(self) -> str:
         # A key, metadata and a connection are the user's data: only their names are shown.
@@ -131,16 +129,14 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, process: bo
     changes = {name: _plain(given[name]) for name in given if name in Options.__struct_fields__}
     if changes.get("delay") is not None and changes.get("run_at") is not None:
         raise ValueError(f"{task}: expected delay or run_at, got both; give one")
+    for name in ("delay", "timeout"):
+        if changes.get(name) is not None:
+            changes[name] = duration(changes[name], f"{task}: {name}", zero=name == "delay")
     if changes.get("delay") is not None:
-        changes["delay"] = duration(changes["delay"], f"{task}: delay")
         changes["run_at"] = None
     if changes.get("run_at") is not None:
         changes["run_at"] = moment(changes["run_at"], f"{task}: run_at")
         changes["delay"] = None
-    if changes.get("timeout") is not None:
-        changes["timeout"] = duration(changes["timeout"], f"{task}: timeout", zero=False)
-    if changes.get("call_timeout") is not None:
-        changes["call_timeout"] = duration(changes["call_timeout"], f"{task}: call_timeout", zero=False)
     if "metadata" in changes:
         changes["metadata"] = {**options.metadata, **_metadata(changes["metadata"], task)}
     if not _OF_THE_HANDLER.isdisjoint(given):
@@ -248,10 +244,5 @@ def _plain(value: Any) -> Any:
 def _refuse_unknown(given: Mapping[str, Any], task: str) -> None:
     for name in given:
         if name not in KNOWN:
-            if name in OF_OPTIONS:
-                raise TypeError(f"{task}: unknown option {name!r}; {OF_OPTIONS[name]}")
-            import difflib
-
-            near = difflib.get_close_matches(name, KNOWN, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise TypeError(f"{task}: unknown option {name!r}; {hint}expected one of: {', '.join(KNOWN)}")
+            listed = f"{did_you_mean(name, KNOWN)}expected one of: {', '.join(KNOWN)}"
+            raise TypeError(f"{task}: unknown option {name!r}; {OF_OPTIONS.get(name, listed)}")

@@ -93,15 +93,12 @@ def _receives(job: JobRecord) -> str | None:
 
 def _only_argument(payload: bytes, signature: Signature) -> dict[str, Any]:
     """A payload that is not an object is the only argument, if there is one; an unreadable one holds none."""
-    layout = signature.layout
+    layout, codec = signature.layout, signature.codec
     try:
         value = layout.read_any(payload)
     except Exception:
         return {}
-    if layout.sole is None or isinstance(value, dict):
-        return {}
-    wrapped = [value] if layout.sole == layout.var_positional else value
-    return _pieces(signature.codec.encode({layout.sole: wrapped}), signature.codec) or {}
+    return {} if isinstance(value, dict) else _pieces(codec.encode(layout.only_argument(value)), codec) or {}
 
 
 def _pieces(data: bytes, codec: Codec) -> dict[str, Any] | None:

@@ -18,8 +18,7 @@ import msgspec
 from taskharbor.model.codec import Codec, JsonCodec, readable
 from taskharbor.tasks.annotations import hints_of, is_context
 from taskharbor.tasks.injected import marker_of
-from taskharbor.tasks.payload_check import check_of
-from taskharbor.tasks.trusted_types import Trust, trust_of
+from taskharbor.tasks.payload_check import Trust, check_of, trust_of
 
 _EMPTY = inspect.Parameter.empty
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
@@ -83,6 +82,12 @@ class Layout:
             return None
         names = list(self.required) or [name for name in self.names if name != self.var_keyword]
         return names[0] if names else None
+
+    def only_argument(self, value: Any) -> dict[str, Any]:
+        """The arguments for a payload that is not an object: it is the only one; none if there is no place for it."""
+        if self.sole is None:
+            return {}
+        return {self.sole: [value] if self.sole == self.var_positional else value}
 
     def _through_structs(self, codec: JsonCodec, fields: list[Field], name: str) -> None:
         whole: list[tuple[str, Any, Any]] = []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from taskharbor.drivers.contract import ClientDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord
@@ -49,7 +49,7 @@ class Results:
         self.found: dict[str, bytes | None] = {}
         self.joins: dict[str, tuple[Shape, tuple[str, ...]]] = {}
 
-    async def load(self, driver: ClientDriver, ids: Iterable[str], now: datetime, flow_id: str | None = None) -> None:
+    async def load(self, driver: Driver, ids: Iterable[str], now: datetime, flow_id: str | None = None) -> None:
         """Read the results of these jobs, and of those behind the joins among them, as far as the store has them."""
         wanted = self._unread(ids)
         while wanted:
@@ -102,9 +102,7 @@ class Results:
         return self.found[id]
 
 
-async def _records(
-    driver: ClientDriver, ids: list[str], now: datetime, flow_id: str | None
-) -> dict[str, JobRecord | None]:
+async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str | None) -> dict[str, JobRecord | None]:
     """The records of jobs that may be joins: many by a listing of their flow, the others one by one.
 
     None for a record that is gone: it was deleted by force, because a store keeps what a job waits for.

@@ -153,8 +153,7 @@ class Signature:
         try:
             if not isinstance(raw, dict):
                 if layout.sole is not None:
-                    wrapped = [raw] if layout.sole == layout.var_positional else raw
-                    return layout.read(self.codec.encode({layout.sole: wrapped}))
+                    return layout.read(self.codec.encode(layout.only_argument(raw)))
                 if raw is None and not layout.required:
                     return layout.read(self.codec.encode({}))
                 raise PayloadMismatch(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from taskharbor.model.error_class import script_module
+from taskharbor.tasks.annotations import without_partials
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, check_importable
 from taskharbor.tasks.migration_hints import JOINED, OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
@@ -207,9 +208,7 @@ def step_of_json(task: Task[..., R], value: Any) -> Step[R]:
 
 def default_name(function: Callable[..., Any]) -> str:
     """`module.qualname`. A script's own tasks are named after its file, as a worker that imports it names them."""
-    target: Any = function
-    while isinstance(target, functools.partial):
-        target = target.func
+    target = without_partials(function)
     if not inspect.isroutine(target) and not inspect.isclass(target):
         target = type(target)
     module = getattr(target, "__module__", None) or "__main__"

@@ -7,10 +7,9 @@ import inspect
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from typing import Any, Protocol, TypeVar, Unpack, cast
+from typing import Any, Protocol, TypeVar, Unpack
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import SCHEDULES, FullDriver, offers, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
 from taskharbor.model.events import Event, JobStarted, Observer, Observers
@@ -101,16 +100,13 @@ async def _declare(harbor: Drainable) -> None:
         return
     from taskharbor.schedules.declare import declare
 
-    require(harbor.driver, SCHEDULES, "harbor.schedule(…)")
     async with _opened(harbor) as driver:
-        await declare(cast(FullDriver, driver), declared, harbor.clock, _observers(harbor))
+        await declare(driver, declared, harbor.clock, _observers(harbor))
 
 
 async def _fire(harbor: Drainable, driver: Driver) -> int:
     """Fire the schedules that are due: those that were added, and those that this harbor declares."""
-    if not offers(driver, SCHEDULES):
-        return 0
-    full, queues, cursor = cast(FullDriver, driver), set[str](), None
+    full, queues, cursor = driver, set[str](), None
     while True:
         page = await full.schedules(cursor=cursor, limit=1_000)
         queues |= {row.queue for row in page.items}

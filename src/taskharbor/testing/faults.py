@@ -12,36 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from inspect import iscoroutinefunction
-from typing import Any, cast
+from typing import Any
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import (
-    AmendDriver,
-    AuditDriver,
-    FiguresDriver,
-    FlowsDriver,
-    SchedulesDriver,
-    UpcomingDriver,
-)
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
+from taskharbor.drivers.wrapped import VERBS, WrappedDriver
 from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMismatch, TaskHarborError
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Outcome
-
-# Every call of the contract, which has parts, and of the features; the verbs for one job use settle and extend, and a
-# close never fails.
-_NEVER = {"ack", "retry", "fail", "extend_lease", "close"}
-_FEATURES = (AmendDriver, FlowsDriver, UpcomingDriver, FiguresDriver, AuditDriver, SchedulesDriver)
-VERBS = tuple(
-    name
-    for part in (*reversed(Driver.__mro__), *_FEATURES)
-    for name, call in vars(part).items()
-    if iscoroutinefunction(call) and name not in _NEVER
-)
 
 
 class Faults:
@@ -57,7 +38,7 @@ class Faults:
     def wrap(self, driver: Driver | str) -> Driver:
         """The driver (or the one for a DSN) with this plan applied to it."""
         inner = open_driver(driver) if isinstance(driver, str) else driver
-        return cast(Driver, _Faulty(inner, self))
+        return _FaultyDriver(inner, self)
 
     def fail(self, verb: str, *, times: int = 1, after: bool = False, error: BaseException | None = None) -> None:
         """Let the next calls of a verb of the driver fail: before they reach the store, or `after` it has done them.
@@ -131,39 +112,34 @@ class Faults:
         return found
 
 
-class _Faulty:
+class _FaultyDriver(WrappedDriver):
     """A driver that consults a plan before and after each call."""
 
     def __init__(self, inner: Driver, faults: Faults) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._faults = faults
 
     def sibling(self) -> Driver:
-        return self._faults.wrap(self._inner.sibling())
+        return self._faults.wrap(self.inner.sibling())
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in VERBS:
-            return found
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            planned = self._faults.take(name)
-            if planned is not None and not planned[0]:
-                raise planned[1]
-            result = await found(*args, **kwargs)
-            if planned is not None:
-                raise planned[1]
-            return result
-
-        return call
+    async def around(self, verb: str, call: Callable[[], Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+        if verb == "close":  # never fails
+            return await call()
+        planned = self._faults.take(verb)
+        if planned is not None and not planned[0]:
+            raise planned[1]
+        result = await call()
+        if planned is not None:
+            raise planned[1]
+        return result
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
         self._faults.saw(now)
         async with self._faults.alone(worker):
-            batch: list[Reserved] = await self.__getattr__("reserve")(queues, now, lease_for, limit, worker)
-            self._faults.note(self._inner, batch, worker)
+            batch = await super().reserve(queues, now, lease_for, limit, worker)
+            self._faults.note(self.inner, batch, worker)
             return batch
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
@@ -174,7 +150,7 @@ class _Faulty:
                 await self._faults.expire(outcome.lease.job_id)
             except JobNotInflight:
                 continue  # cancelled or expired meanwhile: its end is refused all the same
-        results = await self.__getattr__("settle")([each for each in outcomes if each not in lost], now)
+        results = await super().settle([each for each in outcomes if each not in lost], now)
         rest = iter(results)
         gone = LeaseMismatch("injected: this delivery's end was lost")
         return [gone if each in lost else next(rest) for each in outcomes]

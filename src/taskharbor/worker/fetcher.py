@@ -19,9 +19,8 @@ import heapq
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from taskharbor.drivers.features import UPCOMING, UpcomingDriver, offers
 from taskharbor.model.lease import Reserved
 from taskharbor.tasks.flow_metadata import BIND_KEY, JOIN_TYPE, LAUNCH_TYPE
 from taskharbor.worker.executor import Executor
@@ -75,7 +74,6 @@ class Fetcher(Part, Service):
         before_end: Callable[[], Awaitable[bool]],
     ) -> None:
         super().__init__(parts)
-        driver = parts.driver
         self._executor = executor
         self._changed = executor.capacity.changed  # set whenever a handler has ended or an outcome was settled
         self._binder = ResultBinder(parts)
@@ -85,7 +83,6 @@ class Fetcher(Part, Service):
         self._before_end = before_end  # whether it did something that may have brought jobs: see `until_empty`
         self.polled_at: float | None = None
         self._due_times = DueTimes()
-        self._upcoming = cast(UpcomingDriver, driver).upcoming if offers(driver, UPCOMING) else None
         self._in_vain = 0  # how many wake-ups at a time that the store named found nothing to run since the last jobs
         self._woken = False  # by such a time
         self._not_here: set[datetime] = set()  # when jobs are due that this worker cannot run
@@ -154,11 +151,9 @@ class Fetcher(Part, Service):
 
         `now`: of the reserve that found nothing. What became due while that was under way is past, but not yet met.
         """
-        if self._upcoming is None:
-            return None
         try:
             self._not_here = {each for each in self._not_here if each > now}
-            moment = await self._upcoming(self._settings.queues, now)
+            moment = await self._driver.upcoming(self._settings.queues, now)
             seconds = None if moment is None else (moment - self._clock.now()).total_seconds()
         except Exception as error:
             self._outage.failed("upcoming", error)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
-from taskharbor.drivers.features import FiguresDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.attempts import AttemptKind
 from taskharbor.model.bounds import INT_MAX
 from taskharbor.model.clock import Clock
@@ -116,7 +116,7 @@ class FigureCounter:
                 self._timed += 1
         self._skip = place - len(batch)
 
-    async def flush(self, driver: FiguresDriver, *, now: bool = False) -> None:
+    async def flush(self, driver: Driver, *, now: bool = False) -> None:
         """Send what was counted, if it is time. What cannot be sent is kept, and its error raised."""
         if not now and self._clock.monotonic() < self._flush_at:
             return

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from taskharbor.drivers.contract import SqlDriver
+from taskharbor.drivers.base import SqlDriver
 from taskharbor.model.events import JobProgress
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, within_lease
+from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, within_lease
 from taskharbor.model.lease import Reserved
 from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
 from taskharbor.worker.delivery import Delivery

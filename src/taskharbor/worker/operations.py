@@ -10,9 +10,8 @@ It asks with a reserve of its own, so that reserving jobs costs what it costs wi
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from taskharbor.drivers.features import FILTERS, SEEN, FullDriver, offers
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
 
@@ -27,8 +26,7 @@ class Operations(Part, Service):
 
     def __init__(self, parts: WorkerParts) -> None:
         super().__init__(parts)
-        settings, driver = parts.settings, parts.driver
-        self._able = settings.operations and offers(driver, FILTERS) and offers(driver, SEEN)
+        self._able = parts.settings.operations
         self._runner: OperationRunner | None = None
 
     async def run(self) -> None:
@@ -50,8 +48,7 @@ class Operations(Part, Service):
             if self._runner is None:
                 from taskharbor.bulk.runner import OperationRunner  # for the first look: most programs end before it
 
-                driver = cast(FullDriver, self._driver)
-                self._runner = OperationRunner(driver, self._clock, self._worker, self._observers)
+                self._runner = OperationRunner(self._driver, self._clock, self._worker, self._observers)
             ran = await self._runner.run_one()
         except Exception as error:
             self._outage.failed("operations", error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.events import Observers

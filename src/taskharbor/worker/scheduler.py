@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from taskharbor.drivers.features import SCHEDULES, FullDriver, offers
 from taskharbor.worker.outage import Backoff
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
@@ -36,12 +35,10 @@ class Scheduler(Part, Service):
 
     def __init__(self, parts: WorkerParts, *, fires: bool, declares: bool, on_declared: Callable[[], None]) -> None:
         super().__init__(parts)
-        driver = parts.driver
-        self._store = cast(FullDriver, driver)
         self._declared = parts.handlers.schedules
         self._to_declare = declares
         self._on_declared = on_declared
-        self._able = fires and offers(driver, SCHEDULES)
+        self._able = fires
         self._runner: ScheduleRunner | None = None
         self._looking = asyncio.Lock()  # the loop and `run_one` take turns
         self._backoff = Backoff()
@@ -92,7 +89,7 @@ class Scheduler(Part, Service):
         if self._declared:
             from taskharbor.schedules.declare import declare
 
-            await declare(self._store, self._declared, self._clock, self._observers, self._worker)
+            await declare(self._driver, self._declared, self._clock, self._observers, self._worker)
         self._to_declare = False
         self._on_declared()
 
@@ -101,7 +98,7 @@ class Scheduler(Part, Service):
             from taskharbor.schedules.firing import ScheduleRunner
 
             self._runner = ScheduleRunner(
-                self._store,
+                self._driver,
                 self._clock,
                 self._observers,
                 worker=self._worker,

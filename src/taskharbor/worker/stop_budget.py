@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 
 logger = logging.getLogger("taskharbor.worker")
 

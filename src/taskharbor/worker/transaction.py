@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from taskharbor.drivers.contract import SqlDriver
+from taskharbor.drivers.base import SqlDriver
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack

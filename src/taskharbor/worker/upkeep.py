@@ -9,10 +9,8 @@ import asyncio
 import os
 import random
 import socket
-from typing import cast
 
-from taskharbor.drivers.contract import WORKER_SILENCE
-from taskharbor.drivers.features import FiguresDriver
+from taskharbor.drivers.base import WORKER_SILENCE
 from taskharbor.model.clock import follow, is_stale
 from taskharbor.model.job import WorkerInfo
 from taskharbor.worker.capacity import Capacity
@@ -108,7 +106,7 @@ class Upkeep(Part, Service):
 
     async def _flush(self, now: bool = False) -> None:
         if self._figures is not None:
-            await self._figures.flush(cast(FiguresDriver, self._driver), now=now)
+            await self._figures.flush(self._driver, now=now)
 
     async def _prune(self) -> None:
         """Prune in small batches, with a turn of the loop between two, so that no lock is held for long."""

@@ -12,8 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import ATTEMPTS, FIGURES, SCHEDULES, offers, require
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock, follow
 from taskharbor.model.codec import Codec, JsonCodec
@@ -190,8 +189,8 @@ class Worker:
         refuse_while_main_is_imported("a worker was run")
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
-        if self._settings.schedules and self._handlers.schedules:
-            require(self._source, SCHEDULES, f"harbor.schedule({next(iter(self._handlers.schedules))!r}, …)")
+        if self._settings.schedules and self._handlers.schedules and "schedules" in self._source.lacks():
+            raise self._source.missing(f"harbor.schedule({next(iter(self._handlers.schedules))!r}, …)")
         if self._state == "stopped":  # a stop before the first run counts for that run
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
@@ -339,8 +338,8 @@ class Worker:
             child_processes=self._child_processes,
             retry=self._retry,
             codec=self._codec,
-            figures=FigureCounter(clock, settings.queues) if offers(driver, FIGURES) else None,
-            notes=ProgressNotes(clock) if offers(driver, ATTEMPTS) else None,
+            figures=FigureCounter(clock, settings.queues),
+            notes=None if "note" in driver.unkept else ProgressNotes(clock),
         )
         services = self._services = Services(
             parts,

@@ -43,8 +43,9 @@ And [the command line](../cli.md), which is made from its own help texts.
   `result` and `aresult`. A blocking method on a running event loop raises
   [`BlockingCall`](errors.md#blockingcall), which names the twin.
 - **Durations** (`Duration`) are seconds, as a number, or a `timedelta`. **Moments** are `datetime`s with a time zone.
-- **`call_timeout`** is how long a call to the store may take, with all its retries. Without it the harbor's holds,
-  which is 10 seconds. After it the call raises [`BackendUnavailable`](errors.md#backendunavailable).
+- A call to the store may take 10 seconds, with all its retries; then it raises
+  [`BackendUnavailable`](errors.md#backendunavailable). `Harbor(call_timeout=…)` changes that for all calls,
+  `harbor.within(seconds)` for some.
 - **`by`** is the name of the person or program that acts, for the [audit](../dead-letters.md#the-audit). Without it:
   `$TASKHARBOR_BY`, else the user and the machine.
 - Options are given by name. An unknown one is an error that names the known ones.

@@ -65,7 +65,7 @@ INTERNAL = {
 }  # fmt: skip
 """Methods that other parts of the library call."""
 
-EXPLAINED_ONCE = frozenset({"call_timeout", "by", "now_ms_override"})
+EXPLAINED_ONCE = frozenset({"by", "now_ms_override"})
 """Parameters that every method takes in the same sense: the reference explains them on its first page, or the page."""
 
 

@@ -30,7 +30,7 @@ assert_type(harbor.declared_schedules, tuple[str, ...])
 assert_type(harbor.worker(schedules=False), Worker)
 
 schedules = assert_type(harbor.schedules, Schedules)
-info = assert_type(schedules.add("sync", report.s(), every=3600, by="ada", call_timeout=5), ScheduleInfo)
+info = assert_type(schedules.add("sync", report.s(), every=3600, by="ada"), ScheduleInfo)
 schedules.add("flow", chain(report.s(), report.s()), cron="@daily")
 Client("memory://").schedules.add("job", JobRequest(type="email:send"), cron="@daily")
 assert_type(schedules.get("sync"), ScheduleInfo)

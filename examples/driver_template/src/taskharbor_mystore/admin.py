@@ -11,24 +11,42 @@ from taskharbor.drivers import (
     CANCELLED_REASON,
     FLOW_CANCELLED_REASON,
     DriverError,
+    Seen,
     State,
     WorkerInfo,
     check_name,
     replace,
 )
-from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER
-from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
+from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER
+from taskharbor.drivers.damage import readable
+from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
 from taskharbor.model.bounds import check_moment
 from taskharbor_mystore import flows
 from taskharbor_mystore.store import Row, Store
 
 
-def _for_each(store: Store, ids: Sequence[str], act: Callable[[Row], DriverError | None]) -> list[DriverError | None]:
-    return [no_job(id) if (row := store.rows.get(id)) is None else act(row) for id in ids]
+def _for_each(
+    store: Store, ids: Sequence[str], seen: Sequence[Seen] | None, act: Callable[[Row], DriverError | None]
+) -> list[DriverError | None]:
+    def one(id: str, expected: Seen | None) -> DriverError | None:
+        row = store.rows.get(id)
+        if row is None:
+            return no_job(id)
+        record = readable(row.record)
+        if expected is not None and expected != Seen(record.deliveries, record.edits, record.finished_at):
+            return changed_since(id)
+        return act(row)
+
+    return [one(id, expected) for id, expected in paired(ids, seen)]
 
 
 def requeue(
-    store: Store, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
+    store: Store,
+    ids: Sequence[str],
+    now: datetime,
+    run_at: datetime | None,
+    reset_attempts: bool,
+    seen: Sequence[Seen] | None,
 ) -> list[DriverError | None]:
     if run_at is not None:
         check_moment(run_at, "run_at")
@@ -47,10 +65,16 @@ def requeue(
             store.make_ready(row, now)
         return None
 
-    return _for_each(store, ids, act)
+    return _for_each(store, ids, seen, act)
 
 
-def cancel(store: Store, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON) -> list[DriverError | None]:
+def cancel(
+    store: Store,
+    ids: Sequence[str],
+    now: datetime,
+    reason: str = CANCELLED_REASON,
+    seen: Sequence[Seen] | None = None,
+) -> list[DriverError | None]:
     def act(row: Row) -> DriverError | None:
         state = row.state_at(now)
         if state is State.DONE or state is State.DLQ:
@@ -59,7 +83,7 @@ def cancel(store: Store, ids: Sequence[str], now: datetime, reason: str = CANCEL
             store.finish(row, State.CANCELLED, now, reason=reason)
         return None
 
-    return _for_each(store, ids, act)
+    return _for_each(store, ids, seen, act)
 
 
 def cancel_flow(store: Store, flow_id: str, now: datetime) -> int:
@@ -75,7 +99,7 @@ def _needed_by(store: Store, row: Row) -> int:
     return sum(other.unfinished for other in flows.dependents_of(store, row))
 
 
-def delete(store: Store, ids: Sequence[str]) -> list[DriverError | None]:
+def delete(store: Store, ids: Sequence[str], seen: Sequence[Seen] | None) -> list[DriverError | None]:
     def act(row: Row) -> DriverError | None:
         needed = _needed_by(store, row)
         if needed:
@@ -83,7 +107,7 @@ def delete(store: Store, ids: Sequence[str]) -> list[DriverError | None]:
         store.forget(row)
         return None
 
-    return _for_each(store, ids, act)
+    return _for_each(store, ids, seen, act)
 
 
 def prune(store: Store, before: datetime, limit: int) -> int:

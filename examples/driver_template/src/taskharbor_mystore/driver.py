@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers import (
+    ATTEMPT_FIELDS,
+    Driver,
     DriverError,
     Enqueued,
     FlowInfo,
     JobInfo,
+    JobQuery,
     JobRecord,
     Lease,
     Outcome,
     Page,
     QueueHead,
     Reserved,
-    SingleVerbs,
+    Seen,
     TaskHarborError,
     WorkerInfo,
     check_name,
 )
-from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.model.times import from_ms
 from taskharbor_mystore import admin, reading
 from taskharbor_mystore.enqueue import enqueue
@@ -41,9 +43,10 @@ from taskharbor_mystore.store import Store, connect
 POLL_EVERY_S = 0.02
 
 
-class MyStoreDriver(ListVerb, SingleVerbs):
-    """`mystore://host/name`. `SingleVerbs` adds ack, retry, fail and extend_lease on top of settle and extend,
-    `ListVerb` adds list on top of list_jobs."""
+class MyStoreDriver(Driver):
+    """`mystore://host/name`. `Driver` has a default for every verb that this store lacks."""
+
+    unkept = ATTEMPT_FIELDS
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -85,7 +88,13 @@ class MyStoreDriver(ListVerb, SingleVerbs):
                 self._drained.update({queue: self._store.arrived.get(queue, 0) for queue in queues})
             return reserved
 
-    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+    async def extend(
+        self,
+        leases: Sequence[Lease],
+        now: datetime,
+        lease_for: timedelta,
+        notes: Mapping[str, bytes] | None = None,
+    ) -> list[Lease | DriverError]:
         with self._store.lock:
             return extend(self._store, leases, now, lease_for)
 
@@ -139,27 +148,34 @@ class MyStoreDriver(ListVerb, SingleVerbs):
         with self._store.lock:
             return reading.inspect(self._store, id, now)
 
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+    async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
         with self._store.lock:
-            return reading.counts(self._store, now)
+            return reading.counts(self._store, now, cap)
 
     async def queues(self) -> list[str]:
         with self._store.lock:
             return sorted({row.record.queue for row in self._store.rows.values()} | self._store.paused)
 
     async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
         with self._store.lock:
-            return admin.requeue(self._store, ids, now, run_at, reset_attempts)
+            return admin.requeue(self._store, ids, now, run_at, reset_attempts, seen)
 
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
         with self._store.lock:
-            return admin.cancel(self._store, ids, now)
+            return admin.cancel(self._store, ids, now, seen=seen)
 
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
         with self._store.lock:
-            return admin.delete(self._store, ids)
+            return admin.delete(self._store, ids, seen)
 
     async def prune(self, before: datetime, limit: int) -> int:
         with self._store.lock:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec import structs
+
 from taskharbor.drivers import WORKER_SILENCE, FlowInfo, JobInfo, Page, State, WorkerInfo, replace
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.damage import damage_of, damaged_reason, readable
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobQuery
+from taskharbor.drivers.queries import JobQuery, check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor_mystore.flows import last_in_place, waiting_for
 from taskharbor_mystore.store import Row, Store
@@ -37,21 +39,16 @@ def inspect(store: Store, id: str, now: datetime) -> JobInfo:
 
 
 def list_jobs(store: Store, now: datetime, wanted: JobQuery) -> Page:
-    rows = [
-        row
-        for id, row in sorted(store.rows.items())
-        if (wanted.after is None or id > wanted.after)
-        and wanted.queue in (None, row.record.queue)
-        and wanted.type in (None, row.record.type)
-        and wanted.group in (None, row.record.group)
-        and wanted.flow_id in (None, row.record.flow_id)
-        and wanted.state in (None, row.state_at(now))
-    ]
-    items = tuple(info(store, row, now) for row in rows[: wanted.limit])
-    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > wanted.limit else None)
+    after = wanted.after
+    ids = [id for id in store.rows if after is None or (id < after if wanted.newest else id > after)]
+    found = (info(store, store.rows[id], now) for id in sorted(ids, reverse=wanted.newest))
+    fitting = [each for each in found if wanted.fits(each.job, each.state)]
+    items = tuple(structs.replace(each, job=wanted.shown(each.job)) for each in fitting[: wanted.limit])
+    return Page(items, encode_cursor(items[-1].job.id) if len(fitting) > wanted.limit else None)
 
 
-def counts(store: Store, now: datetime) -> dict[str, dict[str, int]]:
+def counts(store: Store, now: datetime, cap: int | None) -> dict[str, dict[str, int]]:
+    check_cap(cap)
     by_queue: dict[str, dict[str, int]] = {}
     for row in store.rows.values():
         states = by_queue.setdefault(row.record.queue, {})

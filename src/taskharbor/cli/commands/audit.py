@@ -14,7 +14,7 @@ from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.time_options import parse_time
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.audit import AuditEntry
 from taskharbor.ops import json_output
 from taskharbor.ops.audit_page import outcome_of, read_audit, what_of

@@ -15,7 +15,7 @@ from taskharbor.cli.target import Target, shared
 
 if TYPE_CHECKING:
     from taskharbor.cli.bench_runner import BenchFigures
-    from taskharbor.drivers.contract import Driver
+    from taskharbor.drivers.base import Driver
 
 
 @click.command()

@@ -21,7 +21,7 @@ from taskharbor.ops.text import clean
 def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) -> None:
     """Test a driver against the driver contract.
 
-    Runs the cases of taskharbor.conformance; each one checks sentences of the contract. Cases of features that the
+    Runs the cases of taskharbor.conformance; each one checks sentences of the contract. Cases of parts that the
     driver does not offer are not run. The store must be empty, unless --namespace keeps the names of the cases apart
     from those of other jobs. Never deletes what it did not create. Exit 0: no case failed; 1: a case failed; 2: no
     case could run.

@@ -14,7 +14,7 @@ from taskharbor.cli.json_argument import read_json
 from taskharbor.cli.output import write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_job
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.ids import new_id

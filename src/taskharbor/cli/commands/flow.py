@@ -16,8 +16,7 @@ from taskharbor.cli.output import at_terminal, terminal_width, write, write_fact
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FLOWS, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus
 from taskharbor.ops import flow_view, json_output
 from taskharbor.ops.ids import flow_id
@@ -65,9 +64,8 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
     """
 
     async def read(driver: Driver, now: datetime) -> tuple[FlowPage, datetime]:
-        able = require(driver, FLOWS, "`taskharbor flow list`")
         try:
-            return await find_flows(able, now, order="-id" if newest else "id", **choose_time(query, now)), now
+            return await find_flows(driver, now, order="-id" if newest else "id", **choose_time(query, now)), now
         except ValueError as error:
             raise usage_error(f"--{error}") from error
 

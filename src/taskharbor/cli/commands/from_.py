@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from taskharbor.cli.output import write_json
-
 _OUTPUT = click.option(
     "--output",
     type=click.Choice(["table", "json"]),
@@ -47,14 +45,10 @@ def celery(app: str, scan: tuple[Path, ...], output: str) -> None:
     JSON: {"program", "findings": [{"kind", "subject", "file", "line", "theirs", "ours", "advice": [{"level", "text"}],
     "level"}]}. kind: task, schedule, call, setting or other. level: same, differs or missing.
     """
-    from taskharbor.cli.moving.celery_app import celery_report
-    from taskharbor.cli.moving.output import write_report
+    from taskharbor.cli.moving.celery_app import celery_findings
+    from taskharbor.cli.moving.report import write_report
 
-    made = celery_report(app, scan)
-    if output == "json":
-        write_json(made.as_json())
-    else:
-        write_report(made)
+    write_report(app, celery_findings(app, scan), output)
 
 
 @from_.command()
@@ -72,11 +66,7 @@ def rq(places: tuple[Path, ...], output: str) -> None:
 
     JSON: as of taskharbor from celery.
     """
-    from taskharbor.cli.moving.output import write_report
-    from taskharbor.cli.moving.rq_calls import rq_report
+    from taskharbor.cli.moving.report import write_report
+    from taskharbor.cli.moving.rq_calls import rq_findings
 
-    made = rq_report(places)
-    if output == "json":
-        write_json(made.as_json())
-    else:
-        write_report(made)
+    write_report(", ".join(map(str, places)), rq_findings(places), output)

@@ -15,12 +15,11 @@ from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.time_options import parse_time
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import FILTERS, require
+from taskharbor.drivers.base import Driver
 from taskharbor.model.error_class import error_query
 from taskharbor.model.job import FlowPage, JobInfo, Page, State
 from taskharbor.ops import json_output
-from taskharbor.ops.ids import flow_id, without_payloads
+from taskharbor.ops.ids import flow_id
 from taskharbor.ops.job_view import tries_of
 from taskharbor.ops.listing import find_page
 from taskharbor.ops.timefmt import relative
@@ -86,17 +85,10 @@ def read_page(target: Target, *, newest: bool = False, payloads: bool, **query: 
         given = {name: value for name, value in choose_time(query, now).items() if value is not None}
         if "flow_id" in given:
             given["flow_id"] = await flow_id(driver, given["flow_id"], now)
-        for name, option in ASKED.items():
-            if name in given or (name == "newest" and newest):
-                require(driver, FILTERS, f"the option {option}")
         if "error" in given:
             given |= error_query(given.pop("error"))
-        if newest:
-            given["order"] = "-id"
-        if not payloads:
-            given |= without_payloads(driver)
         try:
-            return await find_page(driver, now, **given), now
+            return await find_page(driver, now, order="-id" if newest else "id", payloads=payloads, **given), now
         except ValueError as error:
             raise usage_error(f"--{error}") from error
 

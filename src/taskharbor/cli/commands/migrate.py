@@ -12,7 +12,7 @@ from taskharbor.cli.output import write, write_json
 from taskharbor.cli.target import Target, shared
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.contract import Driver
+    from taskharbor.drivers.base import Driver
 
 
 @click.command()

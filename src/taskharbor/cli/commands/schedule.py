@@ -17,7 +17,7 @@ from taskharbor.cli.output import write, write_facts, write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.ops.text import one_line
 from taskharbor.ops.timefmt import format_duration, format_moment, relative, with_distance

@@ -19,7 +19,7 @@ from taskharbor.cli.overview import (
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import fitted_lines, style
 from taskharbor.cli.target import Target, shared
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.ops.overview import Overview, read_overview
 from taskharbor.ops.timefmt import format_moment
 

@@ -23,7 +23,7 @@ from taskharbor.cli.demo.tasks import ATTEMPTS, CHUNK, FAILURES, charge, greet, 
 from taskharbor.cli.errors import CommandError
 from taskharbor.cli.table import style
 from taskharbor.client.handle import JobHandle
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
 from taskharbor.model.job import State
 from taskharbor.ops.text import first_line
 

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from taskharbor.cli.app import broken_import, named
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.moving.celery_beat import entry_finding
 from taskharbor.cli.moving.celery_calls import calls
-from taskharbor.cli.moving.celery_settings import setting_findings
-from taskharbor.cli.moving.celery_tasks import DEFAULT_QUEUE, DEFAULTS, HOOKS, CeleryTask, translate
-from taskharbor.cli.moving.findings import Finding, MovingReport, differs, missing, report, same
+from taskharbor.cli.moving.celery_tasks import DEFAULT_QUEUE, DEFAULTS, CeleryTask, translate
+from taskharbor.cli.moving.report import Advice, Finding, Remarks, Word, words
 from taskharbor.cli.moving.source import Source, first_line, functions, line_of_entry, python_files, read
 
+_CRON_FIELDS = ("_orig_minute", "_orig_hour", "_orig_day_of_month", "_orig_month_of_year", "_orig_day_of_week")
+_ENTRY_OPTIONS = ("queue", "priority")
+_UNKNOWN = Word(missing="this report knows nothing about it")
 
-def celery_report(path: str, scan: Iterable[Path]) -> MovingReport:
-    """The report about the application that `module:name` names, and about the Python files in `scan`."""
+
+def celery_findings(path: str, scan: Iterable[Path]) -> Iterator[Finding]:
+    """What is found in the application that `module:name` names, and in the Python files of `scan`."""
     app = _loaded(path)
     sources: dict[str, Source] = {}
     objects = [task for name, task in sorted(app.tasks.items()) if not name.startswith("celery.")]
@@ -29,48 +33,39 @@ def celery_report(path: str, scan: Iterable[Path]) -> MovingReport:
     for file in python_files(scan):
         sources.setdefault(str(file), read(file))
     own = getattr(inspect.getmodule(type(app)), "__file__", None)
-    module = inspect.getsourcefile(_module(path)) or ""
+    module = inspect.getsourcefile(import_module(path.partition(":")[0])) or ""
     if module and module != own:
         sources.setdefault(module, read(module))
-    return report(path, _findings(app, tasks, sources, module))
 
-
-def _findings(app: Any, tasks: list[CeleryTask], sources: Mapping[str, Source], module: str) -> Iterator[Finding]:
     yield from map(translate, tasks)
-    conf = app.conf
     by_name, by_function = {task.name: task for task in tasks}, {task.function: task for task in tasks}
-    timezone = str(conf.get("timezone") or "UTC")
-    for name, entry in (conf.beat_schedule or {}).items():
-        yield entry_finding(name, _plain(entry), by_name, timezone, _place(name, sources, module))
+    timezone = str(app.conf.get("timezone") or "UTC")
+    for name, entry in (app.conf.beat_schedule or {}).items():
+        yield _entry(name, entry, by_name, timezone, _place(name, sources, module))
     for source in sources.values():
-        if source.broken:
-            yield Finding(kind="other", subject="cannot be read", file=source.path, advice=(missing(source.broken),))
         yield from calls(source, by_function)
-    yield from setting_findings(_changed(conf))
+    yield from _settings(app.conf.table(with_defaults=False, censored=True))  # without secrets: Celery removes them
     yield from _general(tasks)
 
 
 def _general(tasks: list[CeleryTask]) -> Iterator[Finding]:
     early = [task.name for task in tasks if not task.options.get("acks_late")]
     if early:
-        yield Finding(
-            kind="other",
-            subject="acks_late=False",
-            theirs=f"{len(early)} of {len(tasks)} tasks are acknowledged before they run",
-            advice=(
-                differs(
-                    "Celery loses such a task when its worker dies; here it runs again. Make it safe to run twice, or "
-                    "let it raise Cancel if ctx.job.deliveries > 1"
-                ),
-            ),
+        text = (
+            "Celery loses such a task when its worker dies; here it runs again. Make it safe to run twice, or let it "
+            "raise Cancel if ctx.job.deliveries > 1"
         )
+        theirs = f"{len(early)} of {len(tasks)} tasks are acknowledged before they run"
+        yield Finding(kind="other", subject="acks_late=False", theirs=theirs, advice=(Advice("differs", text),))
     if tasks:
         yield Finding(
             kind="other",
             subject="results",
             theirs="result.get() and AsyncResult of variables are not found by this report",
             ours="handle.result(timeout=…)",
-            advice=(same("a handler waits for no other job without a timeout; let a workflow hand the result on"),),
+            advice=(
+                Advice("same", "a handler waits for no other job without a timeout; let a workflow hand the result on"),
+            ),
         )
 
 
@@ -90,12 +85,6 @@ def _loaded(path: str) -> Any:
     return app
 
 
-def _module(path: str) -> Any:
-    import importlib
-
-    return importlib.import_module(path.partition(":")[0])
-
-
 def _task(app: Any, task: Any, sources: dict[str, Source]) -> CeleryTask:
     """What a task object says. Celery makes a class for each task; options are attributes of it and of its bases."""
     own = [cls for cls in type(task).__mro__ if not _of_celery(cls)]
@@ -105,9 +94,8 @@ def _task(app: Any, task: Any, sources: dict[str, Source]) -> CeleryTask:
     run = merged.get("run")
     function = inspect.unwrap(getattr(run, "__func__", run)) if run is not None else None
     code = getattr(function, "__code__", None)
-    file = code.co_filename if code is not None else ""
+    file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
     source = sources.setdefault(file, read(file)) if file else None
-    line = code.co_firstlineno if code is not None else 0
     node = next((each for each in functions(source.tree) if first_line(each) == line), None) if source else None
     decorated = bool(merged.get("_decorated"))
     return CeleryTask(
@@ -124,7 +112,7 @@ def _task(app: Any, task: Any, sources: dict[str, Source]) -> CeleryTask:
         bound=not isinstance(run, staticmethod),
         queue=_queue(app, task),
         base=own[1].__name__ if decorated and len(own) > 1 else "" if decorated else type(task).__name__,
-        hooks=tuple(hook for hook in HOOKS if hook in merged),
+        hooks=tuple(hook for hook in words("celery")["hooks"] if hook in merged),
         node=node,
     )
 
@@ -140,24 +128,14 @@ def _of_celery(cls: type) -> bool:
 
 def _queue(app: Any, task: Any) -> str:
     """The queue that Celery's router chooses for a task."""
-    routed = app.amqp.router.route({**({"queue": task.queue} if getattr(task, "queue", None) else {})}, task.name)
-    queue = routed.get("queue")
-    name = str(getattr(queue, "name", queue) or "")
+    queue = getattr(task, "queue", None)
+    routed = app.amqp.router.route({"queue": queue} if queue else {}, task.name).get("queue")
+    name = str(getattr(routed, "name", routed) or "")
     default = str(app.conf.get("task_default_queue") or DEFAULT_QUEUE)
     return DEFAULT_QUEUE if name in ("", default) else name
 
 
-def _changed(conf: Any) -> dict[str, Any]:
-    """The settings that the application changes, with secrets removed by Celery."""
-    table = conf.table(with_defaults=False, censored=True)
-    return {key: value for key, value in table.items() if key != "deprecated_settings"}
-
-
-def _plain(entry: Any) -> Mapping[str, Any]:
-    """An entry of beat_schedule: a mapping, or an object with the same names."""
-    if isinstance(entry, Mapping):
-        return entry
-    return {name: getattr(entry, name, None) for name in ("task", "schedule", "args", "kwargs", "options")}
+# The schedule
 
 
 def _place(name: str, sources: Mapping[str, Source], module: str) -> tuple[str, int]:
@@ -167,3 +145,98 @@ def _place(name: str, sources: Mapping[str, Source], module: str) -> tuple[str, 
         if line:
             return source.path, line
     return module, 0
+
+
+def _entry(name: str, entry: Any, tasks: Mapping[str, CeleryTask], timezone: str, place: tuple[str, int]) -> Finding:
+    """The `harbor.schedule(…)` for an entry of `beat_schedule`. `tasks`: by their full names."""
+    if not isinstance(entry, Mapping):  # an object with the same names
+        entry = {key: getattr(entry, key, None) for key in ("task", "schedule", "args", "kwargs", "options")}
+    advice = Remarks()
+    when = _when(entry.get("schedule"), timezone, advice)
+    path = str(entry.get("task", ""))
+    task = tasks.get(path)
+    if task is None:
+        advice.missing(f"the application has no task {path!r}")
+    function = task.function if task is not None else path.rpartition(".")[2] or "task"
+    arguments = [repr(each) for each in entry.get("args") or ()]
+    arguments += [f"{key}={value!r}" for key, value in (entry.get("kwargs") or {}).items()]
+    options = dict(entry.get("options") or {})
+    kept = ", ".join(f"{key}={options.pop(key)!r}" for key in _ENTRY_OPTIONS if key in options)
+    for key, value in options.items():
+        if key == "expires":
+            advice.differs(f"{key}={value!r}: a slot that came late follows catch_up=")
+        else:
+            advice.missing(f"{key}={value!r}: there is no such option")
+    if entry.get("relative"):
+        advice.same("relative: not needed: slots do not move when a job is late")
+    step = f"{function}.options({kept}).s" if kept else f"{function}.s"
+    return Finding(
+        kind="schedule",
+        subject=name,
+        file=place[0],
+        line=place[1],
+        theirs=f"{name!r}: {path}, {entry.get('schedule')!r}",
+        ours=f"harbor.schedule({name!r}, {step}({', '.join(arguments)}), {when})" if when is not None else "",
+        advice=tuple(advice),
+    )
+
+
+def _when(schedule: Any, timezone: str, advice: Remarks) -> str | None:
+    """The options that say when; None: they cannot be translated."""
+    if hasattr(schedule, "_orig_minute"):
+        return _cron(schedule, timezone, advice)
+    every = getattr(schedule, "run_every", schedule)
+    seconds = every.total_seconds() if isinstance(every, timedelta) else every
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        advice.missing(f"{type(schedule).__name__}: schedules are cron expressions and intervals")
+        return None
+    if seconds < 1:
+        advice.missing(f"every {seconds:g} s: an interval is at least one second")
+        return None
+    advice.differs("the sequence begins when the schedule is stored; start_at= chooses its first moment")
+    return f"every={seconds:g}"
+
+
+def _cron(schedule: Any, timezone: str, advice: Remarks) -> str | None:
+    from taskharbor.policy.cron import parse_cron
+
+    values = [getattr(schedule, name) for name in _CRON_FIELDS]  # each a text, a number, or several numbers
+    fields = [
+        ",".join(map(str, sorted(value)))
+        if isinstance(value, list | tuple | set | frozenset)
+        else str(value).replace(" ", "")
+        for value in values
+    ]
+    expression = " ".join(fields)
+    try:
+        parse_cron(expression)
+    except ValueError as error:
+        advice.missing(f"crontab: {error}")
+        return None
+    if not fields[2].startswith("*") and not fields[4].startswith("*"):
+        advice.differs("Celery wants the day of the month and that of the week to match; here one of them is enough")
+    zone = "" if timezone in ("UTC", "") else f", tz={timezone!r}"
+    return f"cron={expression!r}{zone}"
+
+
+# The settings
+
+
+def _settings(changed: Mapping[str, Any]) -> Iterator[Finding]:
+    """A finding for each setting that the application changes. Only plain numbers are shown."""
+    known = words("celery")["settings"]
+    for key in sorted(changed.keys() - {"deprecated_settings"}):
+        value = changed[key]
+        word = _broker(value) if key == "broker_url" else known.get(key, _UNKNOWN)
+        theirs = f"{key} = {value!r}" if isinstance(value, bool | int | float) else key
+        yield Finding(kind="setting", subject=key, theirs=theirs, ours=word.ours, advice=tuple(word.advice()))
+
+
+def _broker(value: Any) -> Word:
+    scheme = str(value).partition("://")[0] if isinstance(value, str) and "://" in value else ""
+    if scheme in ("redis", "rediss"):
+        return Word(f"Harbor('{scheme}://…')", same="another database number or server than Celery's, while both run")
+    return Word(
+        "Harbor('postgresql://…')",
+        differs=f"{scheme or 'this broker'} is not a store: jobs are kept in PostgreSQL, Redis or a SQLite file",
+    )

@@ -6,14 +6,18 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from taskharbor.cli.errors import usage_error
-from taskharbor.model.safe_repr import shown
+from taskharbor.cli.moving.report import Advice, Finding, Kind
+from taskharbor.model.safe_repr import shows
 
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 MAX_FILES = 20_000
 
 
+@shows()
 @dataclass(frozen=True)
 class Source:
     """A parsed file. `broken`: why it could not be parsed; its tree is then empty."""
@@ -21,9 +25,6 @@ class Source:
     path: str
     tree: ast.Module
     broken: str = ""
-
-    def __repr__(self) -> str:
-        return shown(self)
 
 
 def read(path: str | Path) -> Source:
@@ -37,13 +38,13 @@ def read(path: str | Path) -> Source:
 
 def python_files(places: Iterable[Path]) -> Iterator[Path]:
     """The Python files among these files and below these folders; environments and hidden folders are left out."""
-    number = 0
+    left = MAX_FILES
     for place in places:
         if not place.exists():
             raise usage_error(f"{place}: no such file or folder")
         for path in [place] if place.is_file() else _below(place):
-            number += 1
-            if number > MAX_FILES:
+            left -= 1
+            if left < 0:
                 raise usage_error(f"more than {MAX_FILES} Python files; name the folders of the program itself")
             yield path.resolve()
 
@@ -84,14 +85,12 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+def functions(tree: ast.Module) -> Iterator[Function]:
     """All functions of a file, nested ones and methods as well."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
 
 
-def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def first_line(node: Function) -> int:
     """The line of its first decorator, else of its `def`."""
     return min([node.lineno, *(each.lineno for each in node.decorator_list)])
 
@@ -106,6 +105,84 @@ def line_of_entry(tree: ast.Module, name: str) -> int:
             places += [each.value for each in node.keywords if each.arg == "name"]
     lines = [each.lineno for each in places if isinstance(each, ast.Constant) and each.value == name]
     return min(lines, default=0)
+
+
+@shows()
+class CallArguments(NamedTuple):
+    """What a call gives to a task: arguments, and options in our words."""
+
+    positional: list[ast.expr]
+    keywords: list[ast.keyword]
+    options: list[ast.keyword]
+
+
+class SourceWalk(ast.NodeVisitor):
+    """Looks through a file, and knows whether an expression stands in a coroutine. `found`: what it found."""
+
+    def __init__(self, source: Source, *packages: str) -> None:
+        self.path = source.path
+        self.names = {name: what for each in packages for name, what in imported_names(source.tree, each).items()}
+        self.found: list[Finding] = []
+        self._awaiting = [False]
+        if source.broken:
+            self.found.append(
+                Finding(
+                    kind="other", subject="cannot be read", file=source.path, advice=(Advice("missing", source.broken),)
+                )
+            )
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._function(node, False)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._function(node, True)
+
+    def _function(self, node: Function, awaiting: bool) -> None:
+        for each in node.decorator_list:
+            if not isinstance(each, ast.Call):  # @app.task(…) belongs to the finding of its task
+                self.visit(each)
+        self._awaiting.append(awaiting)
+        for part in (*node.args.defaults, *node.body):
+            self.visit(part)
+        self._awaiting.pop()
+
+    def add(self, kind: Kind, node: ast.expr, subject: str, ours: ast.expr | str, advice: Iterable[Advice]) -> None:
+        """A finding about an expression."""
+        finding = Finding(
+            kind=kind,
+            subject=subject,
+            file=self.path,
+            line=node.lineno,
+            theirs=short(node),
+            ours=ours if isinstance(ours, str) else ast.unparse(ast.fix_missing_locations(ours)),
+            advice=tuple(dict.fromkeys(advice)),
+        )
+        self.found.append(finding)
+
+    def meaning(self, func: ast.expr) -> str:
+        """What a name stands for, `celery.group`, if it comes from one of the packages; else nothing."""
+        root, dot, rest = dotted(func).partition(".")
+        return f"{self.names[root]}{dot}{rest}" if root in self.names else ""
+
+    def enqueued(self, target: ast.expr, given: CallArguments) -> ast.expr:
+        """`target.options(…).enqueue(…)`, awaited in a coroutine."""
+        verb = ast.Attribute(with_options(target, given.options), "aenqueue" if self._awaiting[-1] else "enqueue")
+        call = ast.Call(verb, given.positional, given.keywords)
+        return ast.Await(call) if self._awaiting[-1] else call
+
+
+def with_options(target: ast.expr, options: list[ast.keyword]) -> ast.expr:
+    """`target.options(…)`; the target itself if there are none."""
+    return ast.Call(ast.Attribute(target, "options"), [], options) if options else target
+
+
+def named_arguments(node: ast.Call) -> dict[str, ast.expr]:
+    """The arguments that a call gives by name."""
+    return {each.arg: each.value for each in node.keywords if each.arg is not None}
+
+
+def first_argument(node: ast.Call) -> str:
+    return short(node.args[0]) if node.args else "…"
 
 
 def short(node: ast.AST, room: int = 160) -> str:

@@ -11,8 +11,8 @@ import msgspec
 from taskharbor.conformance.case import case
 from taskharbor.conformance.cases.wait import woken
 from taskharbor.conformance.environment import Environment, ids_of, refusals
+from taskharbor.conformance.parts import AMEND, ATTEMPTS
 from taskharbor.drivers import Ack, Amend, JobRecord, Lost, Retry, TaskHarborError, replace
-from taskharbor.drivers.features import AMEND, ATTEMPTS
 
 REPLACES = "Amend replaces the fields given, leaves all others, and adds one to `edits`."
 EACH = (
@@ -47,7 +47,7 @@ ALL: dict[str, Any] = {
 
 
 async def amend(env: Environment, *changes: Amend, at: float = 0) -> list[TaskHarborError | None]:
-    return await env.full.amend(changes, env.at(at))
+    return await env.driver.amend(changes, env.at(at))
 
 
 async def amended(env: Environment, job: JobRecord, at: float = 0, **changes: Any) -> JobRecord:
@@ -244,10 +244,7 @@ async def of_two_editors_one_wins(env: Environment) -> None:
     job = await env.add()
     others = await env.siblings(4)
     answers = await asyncio.gather(
-        *(
-            each.amend([fresh(job, payload=b"%d" % number)], env.now)  # type: ignore[attr-defined] # it offers amend
-            for number, each in enumerate(others)
-        )
+        *(each.amend([fresh(job, payload=b"%d" % number)], env.now) for number, each in enumerate(others))
     )
     assert sorted(refusals([answer for (answer,) in answers])) == ["WrongState"] * 3 + ["ok"]
     record = (await env.info(job)).job

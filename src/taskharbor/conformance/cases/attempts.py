@@ -7,8 +7,8 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, refusals
+from taskharbor.conformance.parts import ATTEMPTS
 from taskharbor.drivers import Ack, Cancelled, Fail, JobRecord, Lease, Lost, Outcome, Reserved, Retry, replace
-from taskharbor.drivers.features import ATTEMPTS
 
 BEGAN = (
     "Every reservation writes its `now` and its worker into `began_at` and `ran_on`; they stay after its end, whatever "

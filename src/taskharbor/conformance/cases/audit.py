@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import MS, Environment
-from taskharbor.drivers import AuditDriver, AuditPage, InvalidJob, JobNotFound, StoredAudit
-from taskharbor.drivers.features import AUDIT, MAX_SCANNED_AUDIT
+from taskharbor.conformance.parts import AUDIT
+from taskharbor.drivers import AuditPage, InvalidJob, JobNotFound, StoredAudit
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.model.audit import AUDIT_KEPT_FOR, MAX_AUDIT_BYTES
 
 STORED = "A stored entry comes back as it was given, byte for byte."
@@ -48,12 +49,12 @@ def entry(env: Environment, name: str, at: float = 0, by: str = "ada", data: byt
 
 
 async def put(env: Environment, *entries: StoredAudit, now: datetime | None = None) -> None:
-    await env.full.put_audit(entries, now or env.now)
+    await env.driver.put_audit(entries, now or env.now)
 
 
 async def page(env: Environment, **asked: Any) -> AuditPage:
     """A page of the case's day, unless other bounds are given."""
-    return await env.full.audit(**{"since": env.at(-DAY / 2), "until": env.at(DAY / 2), **asked})
+    return await env.driver.audit(**{"since": env.at(-DAY / 2), "until": env.at(DAY / 2), **asked})
 
 
 async def pages(env: Environment, limit: int = 1000, **asked: Any) -> list[tuple[StoredAudit, ...]]:
@@ -87,7 +88,7 @@ async def comes_back(env: Environment) -> None:
     two = entry(env, "two", 2, by="system", data=b"")
     await put(env, one, two)
     assert await page(env) == AuditPage((two, one))
-    other = cast(AuditDriver, await env.sibling())
+    other = await env.sibling()
     assert (await other.audit(since=env.now, until=env.at(60))).items == (two, one)
 
 
@@ -214,7 +215,7 @@ async def since_until_and_by(env: Environment) -> None:
     assert await read(env, by=ada) == entries[5::-2]
     assert await read(env, 1, by=bob, since=env.at(1)) == [entries[4], entries[2]]
     assert await read(env, 2, by=bob, since=env.at(1), until=env.at(4)) == [entries[2]]
-    assert set(entries) <= set((await env.full.audit(until=env.at(60), limit=1000)).items)
+    assert set(entries) <= set((await env.driver.audit(until=env.at(60), limit=1000)).items)
     assert await read(env, since=env.at(-1000), until=env.at(1000)) == in_order(entries)
 
 
@@ -391,7 +392,7 @@ async def out_of_bounds(env: Environment) -> None:
 
 @case(TOGETHER, needs=AUDIT)
 async def stored_by_many_at_once(env: Environment) -> None:
-    others = [cast(AuditDriver, driver) for driver in await env.siblings(4)]
+    others = await env.siblings(4)
     batches = [
         [entry(env, f"{who}-{turn}-{n}", n, by=f"w{who}") for n in range(3)] for who in range(4) for turn in range(5)
     ]
@@ -402,7 +403,7 @@ async def stored_by_many_at_once(env: Environment) -> None:
 @case(TOGETHER, REPLACED, needs=AUDIT)
 async def the_same_entry_by_many_at_once(env: Environment) -> None:
     """One of them is there, once and as a whole, whichever came last."""
-    others = [cast(AuditDriver, driver) for driver in await env.siblings(4)]
+    others = await env.siblings(4)
     for turn in range(5):
         same = [entry(env, f"same{turn}", 1 + who, by=f"w{who}", data=b"%d" % who) for who in range(4)]
         also = [entry(env, f"also{turn}", 9 - who, by=f"w{who}", data=b"%d" % who) for who in range(4)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
+from taskharbor.conformance.parts import AMEND, ATTEMPTS, FLOWS, UPCOMING
 from taskharbor.drivers import (
     DAMAGED_PREFIX,
     Ack,
@@ -30,7 +31,6 @@ from taskharbor.drivers import (
     TaskHarborError,
     check_record,
 )
-from taskharbor.drivers.features import AMEND, ATTEMPTS, FILTERS, FLOWS, SEEN, UPCOMING
 
 ALONE = (
     "Whatever another program put into a field of one record, no call raises because of it, and no other record is "
@@ -77,24 +77,23 @@ class Pair:
             found = await env.all_ids(at, queue=self.queue, state=state)
             assert (broken.id in found) == (info.state is state)
         await env.driver.results([broken.id])
-        await self.read_features(broken, info.state, at)
+        await self.read_filtered(broken, info.state, at)
         return info.state
 
-    async def read_features(self, broken: JobRecord, state: State, at: float) -> None:
-        """The same through what the driver offers on top."""
+    async def read_filtered(self, broken: JobRecord, state: State, at: float) -> None:
+        """The same through filters, and through optional parts of the contract."""
         env = self.env
-        if env.offers(FILTERS):
-            page = await env.full.list(now=env.at(at), queue=self.queue, order="-id", payloads=False)
-            (found,) = [info for info in page.items if info.job.id == broken.id]
-            assert (found.state, found.job.payload, found.job.result, found.job.trail) == (state, b"", None, b"")
-            check_record(found.job, shown=True)
-            assert all(number <= 1 for number in (await env.full.counts(env.at(at), 1)).get(self.queue, {}).values())
-            await env.full.list(now=env.at(at), queue=self.queue, since=env.at(-1), until=env.at(1), error_class="Boom")
+        page = await env.driver.list(now=env.at(at), queue=self.queue, order="-id", payloads=False)
+        (found,) = [info for info in page.items if info.job.id == broken.id]
+        assert (found.state, found.job.payload, found.job.result, found.job.trail) == (state, b"", None, b"")
+        check_record(found.job, shown=True)
+        assert all(number <= 1 for number in (await env.driver.counts(env.at(at), 1)).get(self.queue, {}).values())
+        await env.driver.list(now=env.at(at), queue=self.queue, since=env.at(-1), until=env.at(1), error_class="Boom")
         await env.driver.heads([self.queue], env.at(at), 5)
-        if env.offers(UPCOMING):
-            await env.full.upcoming([self.queue], env.at(at))
-        if env.offers(FLOWS):
-            await env.full.flows(now=env.at(at))
+        if UPCOMING not in env.lacks:
+            await env.driver.upcoming([self.queue], env.at(at))
+        if FLOWS not in env.lacks:
+            await env.driver.flows(now=env.at(at))
 
     async def met(self, broken: JobRecord, held: Sequence[Reserved], at: float = 0) -> Reserved | None:
         """After a reserve that could return it: it was returned whole, or set aside."""
@@ -112,15 +111,14 @@ class Pair:
     async def decided_over(self, broken: JobRecord, at: float = 0) -> None:
         """It can be requeued, cancelled and deleted, or is refused as any other."""
         driver, ids, now = self.env.driver, [broken.id], self.env.at(at)
-        if self.env.offers(AMEND):
+        if AMEND not in self.env.lacks:
             seen = (await self.env.info(broken, at)).job
             change = Amend(id=broken.id, deliveries=seen.deliveries, edits=seen.edits, priority=1, payload=b"{}")
-            (answer,) = await self.env.full.amend([change], now)
+            (answer,) = await self.env.driver.amend([change], now)
             assert answer is None or isinstance(answer, DriverError)
-        if self.env.offers(SEEN):
-            shown = [Seen.of(await self.env.info(broken, at))]
-            for answers in (await self.env.full.cancel(ids, now, shown), await self.env.full.delete(ids, [Seen(99)])):
-                assert answers == [None] or isinstance(answers[0], DriverError)
+        shown = [Seen.of(await self.env.info(broken, at))]
+        for answers in (await driver.cancel(ids, now, shown), await driver.delete(ids, [Seen(99)])):
+            assert answers == [None] or isinstance(answers[0], DriverError)
         for answers in (
             await driver.requeue(ids, now),
             await driver.cancel(ids, now),
@@ -160,8 +158,8 @@ async def beside(pair: Pair, broken: JobRecord, neighbours: Sequence[JobRecord],
 
 
 async def in_every_place(env: Environment, place: Place) -> None:
-    fields = [name for name in FIELDS if env.offers(ATTEMPTS) or name not in OF_ATTEMPTS]
-    fields = [name for name in fields if env.offers(AMEND) or name != "edits"]
+    fields = [name for name in FIELDS if ATTEMPTS not in env.lacks or name not in OF_ATTEMPTS]
+    fields = [name for name in fields if AMEND not in env.lacks or name != "edits"]
     pairs = [(field, kind) for field in fields for kind in KINDS]
     for number, (field, kind) in enumerate(env.draw(pairs)):
         try:
@@ -219,8 +217,8 @@ async def after_a_retry(env: Environment) -> None:
     async def place(env: Environment, pair: Pair) -> None:
         broken = await env.add(queue=pair.queue)
         held = await env.take_one(queues=[pair.queue], worker=env.name("w"))
-        written = ("Boom", "f1", b"trail") if env.offers(ATTEMPTS) else ()
-        if env.offers(ATTEMPTS):
+        written = ("Boom", "f1", b"trail") if ATTEMPTS not in env.lacks else ()
+        if ATTEMPTS not in env.lacks:
             await env.extend(held, notes={held.lease.token: b"note"})
         await env.done(Retry(held.lease, None, 1, "it failed", env.now, *written))
         first, last = await env.add_many(2, queue=pair.queue)
@@ -354,7 +352,7 @@ async def ended(env: Environment) -> None:
     """Done, dead or cancelled: it is listed, pruned or deleted like its neighbours."""
 
     async def place(env: Environment, pair: Pair) -> None:
-        kept: dict[str, Any] = {"keep_for": env.driver.retention} if env.offers(ATTEMPTS) else {}
+        kept: dict[str, Any] = {"keep_for": env.driver.retention} if ATTEMPTS not in env.lacks else {}
         first, broken, last = await env.add_many(3, queue=pair.queue, idempotency_key=None, **kept, **RICH)
         held = {item.job.id: item for item in await env.take(queues=[pair.queue])}
         lease = held[broken.id].lease

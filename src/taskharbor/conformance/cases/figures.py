@@ -11,8 +11,9 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
+from taskharbor.conformance.parts import FIGURES
 from taskharbor.drivers import Figures, InvalidJob
-from taskharbor.drivers.features import FIGURES, FIGURES_KEPT_FOR
+from taskharbor.drivers.base import FIGURES_KEPT_FOR
 
 ADDED = "`add_figures` adds each number to that of the same minute, queue and name."
 READ = (
@@ -31,12 +32,12 @@ def minute(env: Environment, number: int = 0) -> datetime:
 
 
 async def add(env: Environment, *rows: Figures, at: datetime | None = None) -> None:
-    await env.full.add_figures(rows, at or env.now)
+    await env.driver.add_figures(rows, at or env.now)
 
 
 async def read(env: Environment, first: int = -100, last: int = 100, queue: str | None = None) -> list[Figures]:
     """The figures of the case's own queues."""
-    found = await env.full.figures(minute(env, first), minute(env, last), queue)
+    found = await env.driver.figures(minute(env, first), minute(env, last), queue)
     return [row for row in found if row.queue in env.used]
 
 
@@ -73,11 +74,7 @@ async def large_numbers(env: Environment) -> None:
 async def added_by_many_at_once(env: Environment) -> None:
     others = await env.siblings(4)
     row = Figures(minute(env), env.queue, {"done": 1, "failed": 2})
-    calls = [
-        each.add_figures([row], env.now)  # type: ignore[attr-defined] # it offers figures
-        for each in others
-        for _ in range(5)
-    ]
+    calls = [each.add_figures([row], env.now) for each in others for _ in range(5)]
     await asyncio.gather(*calls)
     assert await read(env) == [Figures(minute(env), env.queue, {"done": 20, "failed": 40})]
 
@@ -87,7 +84,9 @@ async def from_since_to_before_until(env: Environment) -> None:
     await add(env, *(Figures(minute(env, number), env.queue, {"n": number + 1}) for number in range(4)))
     assert [row.counts["n"] for row in await read(env, 1, 3)] == [2, 3]
     assert await read(env, 3, 3) == await read(env, 3, 1) == await read(env, 4, 9) == []
-    within = await env.full.figures(minute(env) + timedelta(milliseconds=1), minute(env, 2) + timedelta(milliseconds=1))
+    within = await env.driver.figures(
+        minute(env) + timedelta(milliseconds=1), minute(env, 2) + timedelta(milliseconds=1)
+    )
     assert [row.counts["n"] for row in within if row.queue == env.queue] == [2, 3]
 
 

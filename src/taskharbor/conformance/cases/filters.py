@@ -7,8 +7,9 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, ids_of
+from taskharbor.conformance.parts import ATTEMPTS
 from taskharbor.drivers import Ack, Fail, JobInfo, JobRecord, Retry, State
-from taskharbor.drivers.features import ATTEMPTS, FILTERS, MAX_SCANNED_JOBS
+from taskharbor.drivers.base import MAX_SCANNED_JOBS
 
 ERRORS = "`list` also filters by `error_class` and `fingerprint`."
 NAMED = (
@@ -38,7 +39,7 @@ async def listed(env: Environment, limit: int = 1000, at: float = 0, **filters: 
     found: list[JobInfo] = []
     cursor = None
     for _ in range(1000):
-        page = await env.full.list(now=env.at(at), cursor=cursor, limit=limit, **{"queue": env.queue, **filters})
+        page = await env.driver.list(now=env.at(at), cursor=cursor, limit=limit, **{"queue": env.queue, **filters})
         assert len(page.items) <= limit
         found += page.items
         cursor = page.cursor
@@ -52,7 +53,7 @@ async def ids(env: Environment, limit: int = 1000, at: float = 0, **filters: Any
 
 
 async def counts(env: Environment, cap: int | None, at: float = 0, queue: str | None = None) -> dict[str, int]:
-    found = (await env.full.counts(env.at(at), cap)).get(queue or env.queue, {})
+    found = (await env.driver.counts(env.at(at), cap)).get(queue or env.queue, {})
     return {str(state): number for state, number in found.items()}
 
 
@@ -64,7 +65,7 @@ async def dead(env: Environment, error_class: str, fingerprint: str, at: float =
     return job
 
 
-@case(ERRORS, needs=(FILTERS, ATTEMPTS))
+@case(ERRORS, needs=ATTEMPTS)
 async def by_error(env: Environment) -> None:
     one = await dead(env, "ValueError", "f1")
     two = await dead(env, "ValueError", "f2")
@@ -85,7 +86,7 @@ async def by_error(env: Environment) -> None:
     assert await ids(env, error_class="") == [plain.id]
 
 
-@case(NAMED, needs=(FILTERS, ATTEMPTS))
+@case(NAMED, needs=ATTEMPTS)
 async def by_the_name_of_an_error(env: Environment) -> None:
     """With and without a module, nested, and names that only look alike."""
     labels = [
@@ -114,7 +115,7 @@ async def by_the_name_of_an_error(env: Environment) -> None:
     assert await ids(env, error_name="Boom", error_class="") == [*ids_of(named), plain.id]
 
 
-@case(NAMED, needs=(FILTERS, ATTEMPTS))
+@case(NAMED, needs=ATTEMPTS)
 async def by_any_name_of_an_error(env: Environment) -> None:
     """Characters of every length, and those that have a meaning in a pattern."""
     for name in ("é", "😀", "*", "[a]", "\\", "'"):
@@ -122,7 +123,7 @@ async def by_any_name_of_an_error(env: Environment) -> None:
         assert await ids(env, error_name=name) == [job.id], f"{name!r}"
 
 
-@case(ERRORS, needs=(FILTERS, ATTEMPTS))
+@case(ERRORS, needs=ATTEMPTS)
 async def by_any_text(env: Environment) -> None:
     """A label is any text; a text that no label can be is that of no job."""
     labels = ["}", "{a}", "' or 1=1", "é", "e\u0301", "😀", "a b", "*", "\\", "\n"]
@@ -135,7 +136,7 @@ async def by_any_text(env: Environment) -> None:
         assert await ids(env, fingerprint=label, state="dlq") == []
 
 
-@case(TIMES, needs=FILTERS)
+@case(TIMES)
 async def by_the_time_of_enqueue(env: Environment) -> None:
     """Of jobs that have not ended: ready, scheduled, inflight and blocked."""
     inflight = await env.add(created_at=env.at(1), at=10)
@@ -154,7 +155,7 @@ async def by_the_time_of_enqueue(env: Environment) -> None:
     assert await ids(env, at=20, since=env.at(4), until=env.at(2)) == []
 
 
-@case(TIMES, needs=FILTERS)
+@case(TIMES)
 async def by_the_time_of_the_end(env: Environment) -> None:
     """Of jobs that have ended: done, dead and cancelled. When they were enqueued no longer counts."""
     done, dying, cancelled = await env.add_many(3)
@@ -174,7 +175,7 @@ async def by_the_time_of_the_end(env: Environment) -> None:
         assert await ids(env, at=200, state=state, until=env.at(at)) == []
 
 
-@case(TIMES, needs=FILTERS)
+@case(TIMES)
 async def requeued_it_has_not_ended(env: Environment) -> None:
     job = await env.dead(at=50)
     assert await ids(env, at=60, since=env.at(50)) == [job.id]
@@ -183,7 +184,7 @@ async def requeued_it_has_not_ended(env: Environment) -> None:
     assert await ids(env, at=60, since=env.at(0), until=env.at(1)) == [job.id]
 
 
-@case(DOWN, needs=FILTERS)
+@case(DOWN)
 async def downwards(env: Environment) -> None:
     """By code point, whatever the store's collation does with case, accents and emoji."""
     names = ["b", "B", "a", "Z", "é", "e", "z", "10", "9", "ﬀ", "😀", "_", "~", "-", "a b", "ab"]
@@ -194,7 +195,7 @@ async def downwards(env: Environment) -> None:
         assert await ids(env, limit, order="id") == sorted(made)
 
 
-@case(DOWN, needs=FILTERS)
+@case(DOWN)
 async def downwards_with_filters(env: Environment) -> None:
     flow, group = env.name("flow"), env.name("group")
     jobs = [
@@ -218,7 +219,7 @@ async def downwards_with_filters(env: Environment) -> None:
         assert await ids(env, limit, order="-id", state="dlq") == []
 
 
-@case(DOWN, needs=FILTERS)
+@case(DOWN)
 async def every_state_both_ways(env: Environment) -> None:
     """Two of each: in the order of ids, and against it, page by page."""
     jobs: dict[str, list[JobRecord]] = {"done": [], "dlq": [], "cancelled": []}
@@ -240,37 +241,37 @@ async def every_state_both_ways(env: Environment) -> None:
     assert await ids(env, 3, order="-id") == sorted(ids_of(everything), reverse=True)
 
 
-@case(DOWN, CURSOR, needs=FILTERS)
+@case(DOWN, CURSOR)
 async def a_cursor_downwards(env: Environment) -> None:
     """What is inserted above the cursor is not seen, what is inserted below it is; also when its job is gone."""
     made = [env.name(f"m{number}") for number in range(6)]
     await env.put(*(env.job(id=id) for id in made))
-    first = await env.full.list(now=env.now, queue=env.queue, limit=3, order="-id")
+    first = await env.driver.list(now=env.now, queue=env.queue, limit=3, order="-id")
     assert ids_of(first.items) == made[:2:-1]
     await env.put(*(env.job(id=env.name(id)) for id in ("a", "m15", "m45", "z")))
     await env.driver.delete([made[3]])
-    rest = await env.full.list(now=env.now, queue=env.queue, limit=100, order="-id", cursor=first.cursor)
+    rest = await env.driver.list(now=env.now, queue=env.queue, limit=100, order="-id", cursor=first.cursor)
     assert ids_of(rest.items) == [made[2], env.name("m15"), made[1], made[0], env.name("a")]
     assert rest.cursor is None
 
 
-@case(DOWN, needs=FILTERS)
+@case(DOWN)
 async def pages_that_end_exactly(env: Environment) -> None:
     """As many as the limit, one less, one more: nothing twice, nothing left out."""
     jobs = await env.add_many(6)
     for limit in (2, 3, 5, 6, 7):
         for order, expected in (("id", ids_of(jobs)), ("-id", ids_of(jobs[::-1]))):
-            page = await env.full.list(now=env.now, queue=env.queue, limit=limit, order=order)
+            page = await env.driver.list(now=env.now, queue=env.queue, limit=limit, order=order)
             assert ids_of(page.items) == expected[:limit]
             assert page.cursor is not None or limit >= 6
             assert await ids(env, limit, order=order) == expected
 
 
-@case(NO_PAYLOADS, needs=FILTERS)
+@case(NO_PAYLOADS)
 async def without_payloads(env: Environment) -> None:
     job = await env.add(payload=b"much", metadata={"a": "b"})
     held = await env.take_one()
-    await env.done(Ack(held.lease, b"result", trail=b"trail" if env.offers(ATTEMPTS) else b""))
+    await env.done(Ack(held.lease, b"result", trail=b"trail" if ATTEMPTS not in env.lacks else b""))
     (full,) = await listed(env)
     assert (full.job.payload, full.job.result) == (b"much", b"result")
     asked: list[dict[str, Any]] = [{}, {"state": "done"}, {"order": "-id"}, {"type": "work"}]
@@ -282,7 +283,7 @@ async def without_payloads(env: Environment) -> None:
     assert (await env.info(job)).job == full.job
 
 
-@case(NO_PAYLOADS, needs=FILTERS)
+@case(NO_PAYLOADS)
 async def without_payloads_the_rest_is_there(env: Environment) -> None:
     await env.add(payload=b"much")
     waits = await env.add(depends_on=((await env.add()).id,), payload=b"much")
@@ -295,7 +296,7 @@ async def without_payloads_the_rest_is_there(env: Environment) -> None:
     assert found[waits.id].waiting_for
 
 
-@case(SCANNED, needs=FILTERS)
+@case(SCANNED)
 async def more_than_one_call_looks_at(env: Environment) -> None:
     """The rare ones among more jobs than a call looks at: pages may be empty, and yet all are found, both ways."""
     number = MAX_SCANNED_JOBS + 30
@@ -314,7 +315,7 @@ async def more_than_one_call_looks_at(env: Environment) -> None:
     assert await ids(env, limit=2, state="dlq") == []
 
 
-@case(BAD, needs=FILTERS)
+@case(BAD)
 async def bad_arguments(env: Environment) -> None:
     await env.add()
     bad: list[dict[str, Any]] = [
@@ -330,13 +331,13 @@ async def bad_arguments(env: Environment) -> None:
     ]
     for wrong in bad:
         try:
-            await env.full.list(now=env.now, queue=env.queue, **wrong)
+            await env.driver.list(now=env.now, queue=env.queue, **wrong)
         except ValueError:
             continue
         raise AssertionError(f"{wrong} was taken")
 
 
-@case(TIMES, DOWN, needs=FILTERS)
+@case(TIMES, DOWN)
 async def against_a_plain_search(env: Environment) -> None:
     """Random jobs and random questions: the same as if all were listed and searched here."""
     pick = random.Random(7)
@@ -374,7 +375,7 @@ def moment_of(item: JobInfo) -> Any:
     return item.job.finished_at if item.state.terminal else item.job.created_at
 
 
-@case(CAP, needs=FILTERS)
+@case(CAP)
 async def capped(env: Environment) -> None:
     """Below, at and above the number; of each state and queue by itself."""
     await env.add_many(4)
@@ -391,7 +392,7 @@ async def capped(env: Environment) -> None:
     assert await counts(env, 5, at=60) == {"ready": 5}
 
 
-@case(CAP, needs=FILTERS)
+@case(CAP)
 async def capped_in_every_state(env: Environment) -> None:
     for _ in range(3):
         await env.finished()
@@ -405,12 +406,12 @@ async def capped_in_every_state(env: Environment) -> None:
         assert await counts(env, cap) == dict.fromkeys(states, min(cap, 3))
 
 
-@case(CAP, needs=FILTERS)
+@case(CAP)
 async def a_cap_below_one(env: Environment) -> None:
     await env.add()
     for cap in (0, -1):
         try:
-            await env.full.counts(env.now, cap)
+            await env.driver.counts(env.now, cap)
         except ValueError:
             continue
         raise AssertionError(f"a cap of {cap} was taken")

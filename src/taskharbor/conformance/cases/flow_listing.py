@@ -6,8 +6,9 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
+from taskharbor.conformance.parts import FLOWS
 from taskharbor.drivers import Ack, FlowInfo, FlowStatus
-from taskharbor.drivers.features import FLOWS, MAX_SCANNED_FLOWS
+from taskharbor.drivers.base import MAX_SCANNED_FLOWS
 
 PAGES = (
     '`flows` returns pages of flows in the order of their ids, or with `order="-id"` the last first, without nodes and '
@@ -29,7 +30,7 @@ async def listed(
     """The flows of all pages that belong to the case."""
     found: list[FlowInfo] = []
     for _ in range(5000):
-        page = await env.full.flows(now=env.at(at), cursor=cursor, limit=limit, **filters)
+        page = await env.driver.flows(now=env.at(at), cursor=cursor, limit=limit, **filters)
         assert len(page.items) <= limit
         found += page.items
         cursor = page.cursor
@@ -190,7 +191,7 @@ async def behind(env: Environment, name: str, order: str) -> str:
     """The cursor of a page that ends with this flow."""
     cursor = None
     for _ in range(5000):
-        page = await env.full.flows(now=env.now, limit=1, order=order, cursor=cursor)
+        page = await env.driver.flows(now=env.now, limit=1, order=order, cursor=cursor)
         cursor = page.cursor
         if page.items and page.items[0].id == env.name(name):
             assert cursor is not None
@@ -210,7 +211,7 @@ async def bad_arguments(env: Environment) -> None:
     ]
     for wrong in bad:
         try:
-            await env.full.flows(now=env.now, **wrong)
+            await env.driver.flows(now=env.now, **wrong)
         except ValueError:
             continue
         raise AssertionError(f"{wrong} was taken")

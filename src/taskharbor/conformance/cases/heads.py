@@ -7,6 +7,7 @@ from datetime import datetime
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, ids_of
+from taskharbor.conformance.parts import HEADS
 from taskharbor.drivers import Fail, QueueHead, Retry
 
 EACH = (
@@ -52,7 +53,7 @@ async def comes_true(env: Environment, at: float = 0, n: int = 10) -> list[str]:
     return got
 
 
-@case(EACH)
+@case(EACH, needs=HEADS)
 async def a_head_for_each_queue(env: Environment) -> None:
     a, b, empty = (env.q(name) for name in ("a", "b", "empty"))
     first, second = await env.add(queue=a, at=1), await env.add(queue=b, at=2)
@@ -65,7 +66,7 @@ async def a_head_for_each_queue(env: Environment) -> None:
     assert await env.driver.heads([], env.at(3), 1) == []
 
 
-@case(EACH, READS)
+@case(EACH, READS, needs=HEADS)
 async def a_thousand_queues(env: Environment) -> None:
     queues = [env.q(f"{number:03d}") for number in range(1000)]
     first, last = await env.add(queue=queues[0], at=1), await env.add(queue=queues[-1], at=2)
@@ -75,7 +76,7 @@ async def a_thousand_queues(env: Environment) -> None:
     assert found[1:-1] == [QueueHead(queue) for queue in queues[1:-1]]
 
 
-@case(EACH, OLDEST)
+@case(EACH, OLDEST, needs=HEADS)
 async def long_names(env: Environment) -> None:
     queue, group = env.long_name(255), env.long_name(255, "☃")
     env.used.add(queue)
@@ -84,7 +85,7 @@ async def long_names(env: Environment) -> None:
     assert await head(env, 3, 5, queue) == QueueHead(queue, env.at(1), (first.id, second.id))
 
 
-@case(OLDEST)
+@case(OLDEST, needs=HEADS)
 async def nothing_is_ready(env: Environment) -> None:
     assert await head(env) == QueueHead(env.queue)
     done = await env.finished()
@@ -97,7 +98,7 @@ async def nothing_is_ready(env: Environment) -> None:
     assert await head(env, 40) == QueueHead(env.queue)
 
 
-@case(OLDEST, NEXT)
+@case(OLDEST, NEXT, needs=HEADS)
 async def whatever_the_priority(env: Environment) -> None:
     """The oldest may be the last in line."""
     low = await env.add(priority=-5, at=1)
@@ -109,7 +110,7 @@ async def whatever_the_priority(env: Environment) -> None:
     assert await oldest(env, 5) == env.at(2)
 
 
-@case(OLDEST, NEXT)
+@case(OLDEST, NEXT, needs=HEADS)
 async def full_groups_wait_too(env: Environment) -> None:
     """A job of a full group is ready, and may be the oldest, but is not next."""
     group = env.name("g")
@@ -122,7 +123,7 @@ async def full_groups_wait_too(env: Environment) -> None:
     assert set((await head(env, 5)).next) == {waits.id, plain.id}
 
 
-@case(NEXT)
+@case(NEXT, needs=HEADS)
 async def up_to_the_limit_of_a_group(env: Environment) -> None:
     two, one = env.name("two"), env.name("one")
     pairs = await env.add_many(3, group=two, group_limit=2)
@@ -132,7 +133,7 @@ async def up_to_the_limit_of_a_group(env: Environment) -> None:
     assert await oldest(env) == env.now
 
 
-@case(NEXT)
+@case(NEXT, needs=HEADS)
 async def groups_take_turns(env: Environment) -> None:
     """Grouped and ungrouped jobs, and the groups, as it was left by the last reserve."""
     for group in ("a", "b", "c"):
@@ -144,7 +145,7 @@ async def groups_take_turns(env: Environment) -> None:
     await comes_true(env, n=12)
 
 
-@case(NEXT, DUE)
+@case(NEXT, DUE, needs=HEADS)
 async def the_limit_of_a_group_is_the_first(env: Environment) -> None:
     group = env.name("g")
     jobs = await env.add_many(3, group=group)
@@ -155,7 +156,7 @@ async def the_limit_of_a_group_is_the_first(env: Environment) -> None:
     assert (await head(env, 5)).next == (jobs[1].id, jobs[2].id)
 
 
-@case(OLDEST, DUE)
+@case(OLDEST, DUE, needs=HEADS)
 async def when_it_became_due(env: Environment) -> None:
     """Enqueued, scheduled, retried, requeued, unblocked, released, expired: each is due since that moment."""
 
@@ -192,7 +193,7 @@ async def when_it_became_due(env: Environment) -> None:
     await since("expired", 13)
 
 
-@case(DUE, NEXT)
+@case(DUE, NEXT, needs=HEADS)
 async def due_but_not_in_line_yet(env: Environment) -> None:
     """Nobody has reserved since these became due: scheduled ones and expired ones, grouped and not."""
     groups = [env.name(name) for name in "gh"]
@@ -212,7 +213,7 @@ async def due_but_not_in_line_yet(env: Environment) -> None:
     assert len(await comes_true(env, 20)) == 6
 
 
-@case(NEXT, OLDEST)
+@case(NEXT, OLDEST, needs=HEADS)
 async def paused_all_the_same(env: Environment) -> None:
     first, second = await env.add(at=1), await env.add(run_at=env.at(4))
     await env.driver.pause(env.queue)
@@ -220,7 +221,7 @@ async def paused_all_the_same(env: Environment) -> None:
     await env.driver.resume(env.queue)
 
 
-@case(READS)
+@case(READS, needs=HEADS)
 async def nothing_is_changed(env: Environment) -> None:
     """Asked at a later moment, and then at an earlier one again: nothing starts early, and no lease is lost."""
     await env.add(run_at=env.at(30), group=env.name("g"))
@@ -236,7 +237,7 @@ async def nothing_is_changed(env: Environment) -> None:
     await env.ack(held, at=2)
 
 
-@case(OLDEST, DUE)
+@case(OLDEST, DUE, needs=HEADS)
 async def a_clock_that_goes_back(env: Environment) -> None:
     """A reserve with a faster clock has found these due, or expired: at an earlier moment they are not."""
     await env.add(run_at=env.at(30))
@@ -248,7 +249,7 @@ async def a_clock_that_goes_back(env: Environment) -> None:
     assert await head(env, 12) == QueueHead(env.queue, env.at(11), (plain.id,))
 
 
-@case(BOUNDS)
+@case(BOUNDS, needs=HEADS)
 async def bad_numbers(env: Environment) -> None:
     await env.add_many(3)
     for n in (-1, 101):
@@ -260,7 +261,7 @@ async def bad_numbers(env: Environment) -> None:
     assert len((await head(env, n=100)).next) == 3
 
 
-@case(OLDEST, NEXT, DUE)
+@case(OLDEST, NEXT, DUE, needs=HEADS)
 async def over_random_histories(env: Environment) -> None:
     """Whatever happened before: workers get what is next, in its order."""
     for seed in range(8):

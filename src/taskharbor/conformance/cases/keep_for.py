@@ -10,8 +10,8 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import MS, Environment
+from taskharbor.conformance.parts import ATTEMPTS
 from taskharbor.drivers import Ack, InvalidJob, JobRecord
-from taskharbor.drivers.features import ATTEMPTS
 
 PRUNED = (
     "A done or cancelled job with a `keep_for` is pruned once `finished_at + keep_for < before + retention`, where "

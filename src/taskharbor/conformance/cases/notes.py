@@ -6,8 +6,8 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, refusals
+from taskharbor.conformance.parts import ATTEMPTS
 from taskharbor.drivers import Ack, Cancelled, Fail, Lease, Outcome, Reserved, Retry
-from taskharbor.drivers.features import ATTEMPTS
 
 STORED = (
     "The note of a lease that holds is stored, also where the end of the lease does not move; a refused lease stores "

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.cases.schedules import UNIQUE, add, change, due, read, schedule
 from taskharbor.conformance.cases.seen import CHECKS, DIFFERS, act, seen_of
 from taskharbor.conformance.environment import Environment, ids_of, refusals
-from taskharbor.drivers import Ack, Driver, Enqueued, InvalidJob, ScheduleChange, SchedulesDriver
-from taskharbor.drivers.features import SCHEDULES, SEEN
+from taskharbor.conformance.parts import SCHEDULES
+from taskharbor.drivers import Ack, Driver, Enqueued, InvalidJob, ScheduleChange
 
 T = TypeVar("T")
 ROUNDS = 12
@@ -194,7 +194,7 @@ async def delete_beside_the_same_key(env: Environment) -> None:
         assert await env.put(third) == [expected]
 
 
-@case(SAME_SEEN, needs=SEEN)
+@case(SAME_SEEN)
 async def requeue_what_several_saw(env: Environment) -> None:
     """A second requeue would count as one of what had run, and died, after the first."""
     drivers = await env.siblings(4)
@@ -211,7 +211,7 @@ async def requeue_what_several_saw(env: Environment) -> None:
         assert sorted(await env.drain()) == ids_of(jobs)
 
 
-@case(DIFFERS, ONCE, needs=SEEN)
+@case(DIFFERS, ONCE)
 async def cancel_of_what_was_seen_beside_the_reserve(env: Environment) -> None:
     """Either the job runs, and was neither cancelled nor deleted; or it does not run."""
     one, two = await env.siblings(2)
@@ -229,7 +229,7 @@ async def cancel_of_what_was_seen_beside_the_reserve(env: Environment) -> None:
     assert len(await env.take()) == 1
 
 
-@case(DIFFERS, CHECKS, needs=SEEN)
+@case(DIFFERS, CHECKS)
 async def delete_beside_the_requeue(env: Environment) -> None:
     """What one operator brings back is not deleted by another who saw it dead."""
     one, two = await env.siblings(2)
@@ -245,7 +245,7 @@ async def delete_beside_the_requeue(env: Environment) -> None:
 
 
 async def _changed(driver: Driver, env: Environment, *changes: ScheduleChange) -> list[bool]:
-    return await cast(SchedulesDriver, driver).change_schedules(changes, env.now)
+    return await driver.change_schedules(changes, env.now)
 
 
 @case(SAME_ROW, needs=SCHEDULES)
@@ -281,7 +281,7 @@ async def one_slot_one_job_in_threads(env: Environment) -> None:
     def work(worker: int) -> Callable[[Driver], Awaitable[int]]:
         async def fire(driver: Driver) -> int:
             fired = 0
-            while rows := (await cast(SchedulesDriver, driver).due_schedules([env.queue], env.now)).items:
+            while rows := (await driver.due_schedules([env.queue], env.now)).items:
                 slot = int(rows[0].body)
                 at = 0 if slot + 1 < slots else None
                 new = schedule(env, "s", at, version=f"{slot} {worker}", body=b"%d" % (slot + 1))

@@ -23,8 +23,8 @@ from taskharbor.conformance.cases.schedules import (
 )
 from taskharbor.conformance.cases.wait import woken
 from taskharbor.conformance.environment import MS, Environment
+from taskharbor.conformance.parts import SCHEDULES, UPCOMING
 from taskharbor.drivers import InvalidJob, State, StoredSchedule
-from taskharbor.drivers.features import SCHEDULES, UPCOMING
 from taskharbor.model.job import EPOCH
 from taskharbor.model.schedule import MAX_JOBS_OF_A_CHANGE, MAX_SCHEDULE_BYTES
 
@@ -183,9 +183,9 @@ async def jobs_for_later_are_ahead(env: Environment) -> None:
     """A schedule itself is nothing that a reserve could return."""
     row = schedule(env, "s", 5)
     await add(env, row)
-    assert await env.full.upcoming([env.queue], env.now) is None
+    assert await env.driver.upcoming([env.queue], env.now) is None
     assert await apply(env, change(row, schedule(env, "s", 9, version=2), env.job(run_at=env.at(7)))) == [True]
-    assert await env.full.upcoming([env.queue], env.now) == env.at(7)
+    assert await env.driver.upcoming([env.queue], env.now) == env.at(7)
 
 
 # Out of bounds

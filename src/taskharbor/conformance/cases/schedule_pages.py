@@ -10,9 +10,9 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.cases.schedules import add, apply, change, due, read, schedule
 from taskharbor.conformance.cases.text import AWKWARD
 from taskharbor.conformance.environment import Environment
+from taskharbor.conformance.parts import SCHEDULES
 from taskharbor.drivers import SchedulePage, StoredSchedule
-from taskharbor.drivers.features import SCHEDULES
-from taskharbor.drivers.schedule_verbs import MAX_SCHEDULES_PER_PAGE
+from taskharbor.drivers.queries import MAX_SCHEDULES_PER_PAGE
 
 BY_NAME = (
     "`schedules` returns pages of rows in the order of their names by code point, filtered by `names` and `queue`."
@@ -69,7 +69,7 @@ def in_order(rows: Sequence[StoredSchedule]) -> list[StoredSchedule]:
 
 async def look(env: Environment, at: float = 0, *queues: str, **asked: Any) -> SchedulePage:
     """One page of what is due."""
-    return await env.full.due_schedules(queues or [env.queue], env.at(at), **asked)
+    return await env.driver.due_schedules(queues or [env.queue], env.at(at), **asked)
 
 
 async def ahead(env: Environment, at: float = 0, *queues: str) -> datetime | None:
@@ -110,7 +110,7 @@ async def sizes_of(env: Environment, limit: int, at: float | None = None, **aske
     sizes, cursor = list[int](), None
     for _ in range(50):
         if at is None:
-            page = await env.full.schedules(limit=limit, cursor=cursor, **asked)
+            page = await env.driver.schedules(limit=limit, cursor=cursor, **asked)
         else:
             page = await look(env, at, limit=limit, cursor=cursor)
         sizes.append(len(page.items))
@@ -127,14 +127,14 @@ async def no_page_is_larger(env: Environment) -> None:
     names = [row.name for row in rows]
     for limit in (MAX_SCHEDULES_PER_PAGE, MAX_SCHEDULES_PER_PAGE + 3, 2**31, 2**70):
         for page in (
-            await env.full.schedules(queue=env.queue, limit=limit),
-            await env.full.schedules(names=[*names, *names], limit=limit),
+            await env.driver.schedules(queue=env.queue, limit=limit),
+            await env.driver.schedules(names=[*names, *names], limit=limit),
             await look(env, 9, limit=limit),
         ):
             assert list(page.items) == rows[:MAX_SCHEDULES_PER_PAGE]
             assert page.cursor is not None
     assert await read(env, 2**70, queue=env.queue) == await due(env, 9, limit=2**70) == rows
-    assert len((await env.full.schedules(queue=env.queue)).items) == len((await look(env, 9)).items) == 100
+    assert len((await env.driver.schedules(queue=env.queue)).items) == len((await look(env, 9)).items) == 100
 
 
 @case(BY_NAME, needs=SCHEDULES)
@@ -171,8 +171,8 @@ async def names_that_cannot_exist(env: Environment) -> None:
     await add(env, *rows)
     names = [row.name for row in rows]
     for name in NOBODY:
-        assert await env.full.schedules(names=[name]) == await env.full.schedules(queue=name) == SchedulePage(())
-        assert await env.full.schedules(names=names, queue=name) == SchedulePage(())
+        assert await env.driver.schedules(names=[name]) == await env.driver.schedules(queue=name) == SchedulePage(())
+        assert await env.driver.schedules(names=names, queue=name) == SchedulePage(())
         assert await look(env, 9, name) == SchedulePage(())
         assert await read(env, names=[name, *names, name]) == rows
         assert await look(env, 1, name, env.queue, name) == SchedulePage(tuple(rows[:2]), None, rows[2].next_at)
@@ -184,7 +184,7 @@ async def rows_change_between_pages(env: Environment) -> None:
     """What comes before the cursor is not seen, what comes behind it is, nothing is seen twice."""
     rows = [schedule(env, f"m{number}") for number in range(6)]
     await add(env, *rows)
-    first = await env.full.schedules(queue=env.queue, limit=3)
+    first = await env.driver.schedules(queue=env.queue, limit=3)
     assert list(first.items) == rows[:3]
     before, between, behind = schedule(env, "a"), schedule(env, "m20"), schedule(env, "z")
     changed = schedule(env, "m4", version=2, body=b"changed")
@@ -192,11 +192,11 @@ async def rows_change_between_pages(env: Environment) -> None:
     await add(env, before, between, behind)
     assert await apply(env, change(rows[2], None), change(rows[3], None), change(rows[4], changed)) == [True] * 3
     assert await apply(env, change(rows[5], moved)) == [True]
-    rest = await env.full.schedules(queue=env.queue, cursor=first.cursor)
+    rest = await env.driver.schedules(queue=env.queue, cursor=first.cursor)
     assert rest == SchedulePage((between, changed, behind))
-    assert (await env.full.schedules(queue=env.queue, cursor=first.cursor, limit=1)).items == (between,)
+    assert (await env.driver.schedules(queue=env.queue, cursor=first.cursor, limit=1)).items == (between,)
     assert await apply(env, *(change(row, None) for row in (between, changed, behind))) == [True] * 3
-    assert await env.full.schedules(queue=env.queue, cursor=first.cursor) == SchedulePage(())
+    assert await env.driver.schedules(queue=env.queue, cursor=first.cursor) == SchedulePage(())
 
 
 # What is due
@@ -243,7 +243,7 @@ async def of_these_queues(env: Environment) -> None:
     assert await due(env, 9, c, a, c, a) == [rows[5], rows[3], rows[2], rows[0]]
     assert await due(env, 3, b, env.q("unknown")) == [rows[4]]
     assert await due(env, 9, env.q("unknown"), a[:-1] or "x", a + "a", a.upper()) == []
-    assert await env.full.due_schedules([], env.at(9)) == SchedulePage(())
+    assert await env.driver.due_schedules([], env.at(9)) == SchedulePage(())
     many = [env.q(f"{number:03d}") for number in range(1000)]
     assert await due(env, 9, *many[:500], b, *many[500:]) == [rows[4], rows[1]]
 
@@ -348,7 +348,7 @@ async def looking_changes_nothing(env: Environment) -> None:
 async def bad_arguments(env: Environment) -> None:
     await add(env, *(schedule(env, f"{number}", 0) for number in range(3)))
     await env.add_many(2)
-    by_name = (await env.full.schedules(queue=env.queue, limit=1)).cursor
+    by_name = (await env.driver.schedules(queue=env.queue, limit=1)).cursor
     of_due = (await look(env, limit=1)).cursor
     of_jobs = (await env.driver.list(now=env.now, queue=env.queue, limit=1)).cursor
     assert by_name is not None
@@ -362,11 +362,11 @@ async def bad_arguments(env: Environment) -> None:
             {"limit": -1},
         ]
         for asked in bad:
-            call = env.full.schedules(queue=env.queue, **asked) if good is by_name else look(env, **asked)
+            call = env.driver.schedules(queue=env.queue, **asked) if good is by_name else look(env, **asked)
             assert await raises_value_error(call), f"{asked} was taken"
     for now in (env.now.replace(tzinfo=None), "now", None):
         moment: Any = now
-        assert await raises_value_error(env.full.due_schedules([env.queue], moment))
+        assert await raises_value_error(env.driver.due_schedules([env.queue], moment))
     for cursor in (by_name, of_due):
         assert await raises_value_error(env.driver.list(now=env.now, queue=env.queue, cursor=cursor))
 

@@ -5,15 +5,15 @@ The rows of a case have names of its own, and lie in queues of its own.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.cases.text import AWKWARD
 from taskharbor.conformance.environment import Environment, refusals
-from taskharbor.drivers import JobRecord, ScheduleChange, SchedulesDriver, StoredSchedule
-from taskharbor.drivers.features import SCHEDULES
+from taskharbor.conformance.parts import SCHEDULES
+from taskharbor.drivers import JobRecord, ScheduleChange, StoredSchedule
 from taskharbor.model.schedule import MAX_SCHEDULE_BYTES
 
 STORED = "A stored schedule comes back as it was given, byte for byte."
@@ -69,7 +69,7 @@ def change(old: StoredSchedule | None, new: StoredSchedule | None, *jobs: JobRec
 
 
 async def apply(env: Environment, *changes: ScheduleChange, at: float = 0) -> list[bool]:
-    return await env.full.change_schedules(changes, env.at(at))
+    return await env.driver.change_schedules(changes, env.at(at))
 
 
 async def add(env: Environment, *rows: StoredSchedule) -> None:
@@ -84,7 +84,7 @@ async def read(env: Environment, limit: int = 1000, **asked: Any) -> list[Stored
     found: list[StoredSchedule] = []
     cursor = None
     for _ in range(3000):
-        page = await env.full.schedules(limit=limit, cursor=cursor, **asked)
+        page = await env.driver.schedules(limit=limit, cursor=cursor, **asked)
         assert len(page.items) <= limit
         assert page.upcoming is None
         found += page.items
@@ -99,7 +99,7 @@ async def due(env: Environment, at: float = 0, *queues: str, limit: int = 1000) 
     found: list[StoredSchedule] = []
     cursor = None
     for _ in range(3000):
-        page = await env.full.due_schedules(queues or [env.queue], env.at(at), limit=limit, cursor=cursor)
+        page = await env.driver.due_schedules(queues or [env.queue], env.at(at), limit=limit, cursor=cursor)
         assert len(page.items) <= limit
         found += page.items
         cursor = page.cursor
@@ -119,7 +119,7 @@ async def comes_back(env: Environment) -> None:
     two = schedule(env, "two", body=b"")
     await add(env, two, one)
     assert await read(env) == [one, two]
-    other = cast(SchedulesDriver, await env.sibling())
+    other = await env.sibling()
     assert (await other.schedules(names=[one.name])).items == (one,)
     assert (await other.due_schedules([env.queue], env.at(2))).items == (one,)
 
@@ -275,7 +275,9 @@ async def to_another_queue(env: Environment) -> None:
         assert new not in await read(env, queue=elsewhere)
         assert [row for row in await due(env, 9, there) if row != beside] == ([] if at is None else [new])
         assert [row for row in await due(env, 9, elsewhere) if row != beside] == []
-        assert (await env.full.due_schedules([elsewhere], env.now)).upcoming == (beside.next_at if queue == b else None)
+        assert (await env.driver.due_schedules([elsewhere], env.now)).upcoming == (
+            beside.next_at if queue == b else None
+        )
         assert (await env.info(job)).job.queue == queue
         assert await apply(env, change(old, new, env.job(queue=queue))) == [True]
         old = new

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import cast
 
 from msgspec.structs import replace as changed
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.cases.wait import woken
 from taskharbor.conformance.environment import MS, Environment, ids_of, refusals
+from taskharbor.conformance.parts import AMEND
 from taskharbor.drivers import Amend, Driver, DriverError, JobRecord, Retry, Seen, replace
-from taskharbor.drivers.features import AMEND, SEEN, FullDriver
 from taskharbor.drivers.refusals import changed_since
 
 FITS = (
@@ -53,7 +52,7 @@ async def act(
     by: Driver | None = None,
 ) -> list[DriverError | None]:
     """One of the three verbs, as another operator calls it."""
-    driver = cast(FullDriver, by or env.driver)
+    driver = by or env.driver
     ids = [job if isinstance(job, str) else job.id for job in jobs]
     if verb == "requeue":
         return await driver.requeue(ids, env.at(at), seen=seen)
@@ -98,7 +97,7 @@ async def outcome(env: Environment, job: JobRecord, at: float) -> object:
     return changed(info, job=replace(info.job, **same), worker="", waiting_for=(), lease_expires_at=None)
 
 
-@case(FITS, needs=SEEN)
+@case(FITS)
 async def unchanged_in_each_state(env: Environment) -> None:
     """The same results as without `seen`, and the same jobs afterwards."""
     for verb in VERBS:
@@ -112,7 +111,7 @@ async def unchanged_in_each_state(env: Environment) -> None:
             assert await outcome(env, one, 2) == await outcome(env, other, 2), verb
 
 
-@case(FITS, needs=SEEN)
+@case(FITS)
 async def without_seen(env: Environment) -> None:
     """None is as if the argument were not there; nothing to do is no results."""
     dead = await env.dead()
@@ -124,14 +123,14 @@ async def without_seen(env: Environment) -> None:
     assert refusals(await act(env, "delete", [dead], None)) == ["ok"]
 
 
-@case(FITS, needs=SEEN)
+@case(FITS)
 async def requeued_as_asked(env: Environment) -> None:
     """With `run_at` and `reset_attempts`, in any combination."""
     for number, (later, reset) in enumerate([(None, False), (None, True), (60, False), (60, True)]):
         job = await env.dead(queue=env.q(f"{number}"), attempts=2)
         run_at = None if later is None else env.at(later)
         seen = await seen_of(env, job)
-        assert await env.full.requeue([job.id], env.at(1), run_at, reset, seen) == [None]
+        assert await env.driver.requeue([job.id], env.at(1), run_at, reset, seen) == [None]
         info = await env.info(job, 1)
         assert (info.state, info.job.run_at) == ("ready" if later is None else "scheduled", run_at)
         assert (info.job.attempts, info.job.deliveries, info.job.finished_at) == (0 if reset else 3, 1, None)
@@ -139,7 +138,7 @@ async def requeued_as_asked(env: Environment) -> None:
         assert await env.taken_ids(at=later or 1, queues=[job.queue]) == [job.id]
 
 
-@case(FITS, needs=SEEN)
+@case(FITS)
 async def requeued_in_order(env: Environment) -> None:
     """In the order of the call, behind what waits already."""
     jobs = [await env.dead() for _ in range(4)]
@@ -150,14 +149,14 @@ async def requeued_in_order(env: Environment) -> None:
 
 
 @case(FITS, "`wait(queues, timeout)` returns True once work may have arrived in one of the queues, and False after "
-      "`timeout` seconds.", needs=SEEN)  # fmt: skip
+      "`timeout` seconds.")  # fmt: skip
 async def a_requeue_wakes(env: Environment) -> None:
     job = await env.dead()
     seen = await seen_of(env, job)
     await woken(env, lambda: act(env, "requeue", [job], seen), reserves_first=True)
 
 
-@case(FITS, needs=SEEN)
+@case(FITS)
 async def cancelled_again(env: Environment) -> None:
     """Without effect, as long as it is the same cancel that was seen."""
     job = await env.add()
@@ -171,7 +170,7 @@ async def cancelled_again(env: Environment) -> None:
     assert is_changed(answer, job)
 
 
-@case(DIFFERS, needs=SEEN)
+@case(DIFFERS)
 async def in_one_field(env: Environment) -> None:
     """One more or one less in any of the three, and the verb would have taken the job."""
     dead, later = await env.dead(at=5), await env.add(run_at=env.at(60))
@@ -192,7 +191,7 @@ async def in_one_field(env: Environment) -> None:
         assert await act(env, verbs[0], [job], [seen], at=6) == [None]
 
 
-@case(DIFFERS, needs=SEEN)
+@case(DIFFERS)
 async def died_again_since(env: Environment) -> None:
     """Another operator requeued it, and it failed again within the same millisecond: for a reason that nobody saw."""
     job = await env.dead()
@@ -206,7 +205,7 @@ async def died_again_since(env: Environment) -> None:
     assert await act(env, "requeue", [job], [again]) == [None]
 
 
-@case(DIFFERS, needs=SEEN)
+@case(DIFFERS)
 async def requeued_since(env: Environment) -> None:
     """It waits for its turn: nothing cancels or deletes it for what it was."""
     job = await env.dead()
@@ -219,7 +218,7 @@ async def requeued_since(env: Environment) -> None:
     await refused_by_all(env, job, seen, at=1)
 
 
-@case(DIFFERS, needs=SEEN)
+@case(DIFFERS)
 async def reserved_since(env: Environment) -> None:
     """Its worker is not disturbed."""
     job = await env.add()
@@ -232,7 +231,7 @@ async def reserved_since(env: Environment) -> None:
     assert await env.driver.results([job.id]) == {job.id: b"1"}
 
 
-@case(DIFFERS, needs=SEEN)
+@case(DIFFERS)
 async def ended_since(env: Environment) -> None:
     """Seen while it was running; and done, dead or cancelled now."""
     for end in ("ack", "fail", "drop", "cancel"):
@@ -250,7 +249,7 @@ async def ended_since(env: Environment) -> None:
         await refused_by_all(env, job, seen, at=1)
 
 
-@case(DIFFERS, needs=SEEN)
+@case(DIFFERS)
 async def taken_over_since(env: Environment) -> None:
     """Seen under one lease, and under another now."""
     job = await env.add()
@@ -261,7 +260,7 @@ async def taken_over_since(env: Environment) -> None:
     await env.ack(held, at=1)
 
 
-@case(DIFFERS, needs=(SEEN, AMEND))
+@case(DIFFERS, needs=AMEND)
 async def amended_since(env: Environment) -> None:
     """An editor mended it: whether it should go is to be decided anew."""
     dead, ready = await env.dead(), await env.add()
@@ -269,14 +268,14 @@ async def amended_since(env: Environment) -> None:
     await env.driver.cancel([dropped.id], env.now)
     for job in (dead, ready, dropped):
         (seen,) = await seen_of(env, job)
-        assert await env.full.amend([Amend(id=job.id, deliveries=seen.deliveries, edits=0, payload=b"2")], env.now) == [
-            None
-        ]
+        assert await env.driver.amend(
+            [Amend(id=job.id, deliveries=seen.deliveries, edits=0, payload=b"2")], env.now
+        ) == [None]
         await refused_by_all(env, job, seen)
         assert await act(env, "delete", [job], [changed(seen, edits=1)]) == [None]
 
 
-@case(THE_SAME, needs=SEEN)
+@case(THE_SAME)
 async def back_in_its_queue(env: Environment) -> None:
     """Retried, released or expired since it was seen: nothing has run it again, so it is cancelled and deleted."""
     for verb in ("cancel", "delete"):
@@ -294,7 +293,7 @@ async def back_in_its_queue(env: Environment) -> None:
             assert await env.take(at=100, queues=[job.queue]) == []
 
 
-@case(THE_SAME, needs=SEEN)
+@case(THE_SAME)
 async def released_from_its_dependencies(env: Environment) -> None:
     """A job that was blocked when it was seen is cancelled as a ready one."""
     first = await env.add()
@@ -305,7 +304,7 @@ async def released_from_its_dependencies(env: Environment) -> None:
     assert await act(env, "cancel", [second], seen) == [None]
 
 
-@case(CHECKS, needs=SEEN)
+@case(CHECKS)
 async def deleted_since(env: Environment) -> None:
     job = await env.finished()
     (seen,) = await seen_of(env, job)
@@ -318,7 +317,7 @@ async def deleted_since(env: Environment) -> None:
     assert await env.taken_ids() == [job.id]
 
 
-@case(CHECKS, needs=SEEN)
+@case(CHECKS)
 async def before_the_state(env: Environment) -> None:
     """The reason of a refusal is the first that applies."""
     jobs = {"requeue": await env.finished(), "cancel": await env.dead(), "delete": await env.dead()}
@@ -332,8 +331,7 @@ async def before_the_state(env: Environment) -> None:
         assert is_changed(answer, job)
 
 
-@case(CHECKS, "A text that is not a valid name is treated like an unknown name, and spoils nothing else in the call.",
-      needs=SEEN)  # fmt: skip
+@case(CHECKS, "A text that is not a valid name is treated like an unknown name, and spoils nothing else in the call.")
 async def names_that_no_job_has(env: Environment) -> None:
     bad = ["a\x00b", "\ud800", "", "{", "x" * 300]
     for verb in VERBS:
@@ -346,7 +344,7 @@ async def names_that_no_job_has(env: Environment) -> None:
         await env.driver.delete([dead.id, ready.id])
 
 
-@case(EACH, needs=SEEN)
+@case(EACH)
 async def a_mix(env: Environment) -> None:
     """Over several queues and states, some as they were seen: each has its own result."""
     other = env.q("other")
@@ -367,7 +365,7 @@ async def a_mix(env: Environment) -> None:
     assert await env.drain(at=1) == ids_of([dead, dropped, second])
 
 
-@case(EACH, needs=SEEN)
+@case(EACH)
 async def the_same_job_again(env: Environment) -> None:
     """The second time it is not as it was: unless the caller foresaw what the first would leave."""
     dead, ready, dropped = await env.dead(), await env.add(), await env.add()
@@ -388,7 +386,7 @@ async def the_same_job_again(env: Environment) -> None:
     assert await env.drain(at=3) == ids_of([dead, dropped])
 
 
-@case(EACH, needs=SEEN)
+@case(EACH)
 async def very_many(env: Environment) -> None:
     """More than a driver sends at once; every third is not as it was seen."""
     jobs = await env.add_many(1200)
@@ -402,7 +400,7 @@ async def very_many(env: Environment) -> None:
     assert await env.counts(1) == {"ready": 400}
 
 
-@case(FITS, EACH, needs=SEEN)
+@case(FITS, EACH)
 async def what_others_depend_on(env: Environment) -> None:
     """A fitting Seen does not make delete forget a dependency; in one call it may follow its last dependent."""
     first = await env.finished()
@@ -417,7 +415,7 @@ async def what_others_depend_on(env: Environment) -> None:
     assert await act(env, "delete", jobs, await seen_of(env, *jobs)) == [None] * 3
 
 
-@case(FITS, DIFFERS, FLAG, needs=SEEN)
+@case(FITS, DIFFERS, FLAG)
 async def in_a_flow(env: Environment) -> None:
     """A refused requeue leaves the flow cancelled; an accepted one resumes it."""
     flow = env.name("flow")
@@ -438,7 +436,7 @@ async def in_a_flow(env: Environment) -> None:
     assert await env.drain(at=4) == ids_of([first, second])
 
 
-@case(FITS, DIFFERS, needs=SEEN)
+@case(FITS, DIFFERS)
 async def the_capacity_of_a_group(env: Environment) -> None:
     """It is freed with the lease: by a cancel or delete that is accepted, once, and by no other."""
     jobs = await env.add_many(3, group=env.name("g"))
@@ -455,7 +453,7 @@ async def the_capacity_of_a_group(env: Environment) -> None:
     assert await env.take() == []
 
 
-@case(FITS, DIFFERS, "A key lives as long as its record: after `delete` or `prune` it is free again.", needs=SEEN)
+@case(FITS, DIFFERS, "A key lives as long as its record: after `delete` or `prune` it is free again.")
 async def the_key_of_a_job(env: Environment) -> None:
     job = await env.add(idempotency_key="key")
     assert refusals(await act(env, "delete", [job], [Seen(1)])) == ["WrongState"]
@@ -464,7 +462,7 @@ async def the_key_of_a_job(env: Environment) -> None:
     assert (await env.put(env.job(idempotency_key="key")))[0].existed is False
 
 
-@case(LENGTH, needs=SEEN)
+@case(LENGTH)
 async def another_length(env: Environment) -> None:
     dead, ready = await env.dead(), await env.add()
     (died,), (waits,) = await seen_of(env, dead), await seen_of(env, ready)
@@ -479,7 +477,7 @@ async def another_length(env: Environment) -> None:
         assert (await env.info(dead), await env.info(ready)) == before
 
 
-@case(DAMAGED, FITS, needs=SEEN)
+@case(DAMAGED, FITS)
 async def a_damaged_record(env: Environment) -> None:
     """As `inspect` shows it, before and after a reserve has met it."""
     for met in (False, True):

@@ -10,8 +10,8 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import MS, PATIENCE, Environment
+from taskharbor.conformance.parts import UPCOMING
 from taskharbor.drivers import Retry, State
-from taskharbor.drivers.features import UPCOMING
 
 EARLIEST = (
     "`upcoming` returns the earliest moment after `now` at which a reserve on these queues may return more although "
@@ -44,7 +44,7 @@ async def grouped_job_for_later_wakes(env: Environment) -> None:
 
 
 async def upcoming(env: Environment, at: float = 0, queues: Sequence[str] | None = None) -> datetime | None:
-    return await env.full.upcoming([env.queue] if queues is None else queues, env.at(at))
+    return await env.driver.upcoming([env.queue] if queues is None else queues, env.at(at))
 
 
 @case(EARLIEST, needs=UPCOMING)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from taskharbor.dashboard.pages.shown import Asked, Shown
-from taskharbor.drivers.features import ALL_FEATURES, features_of
 from taskharbor.ops import doctor
 from taskharbor.ops.room import Sight
 
@@ -30,8 +29,7 @@ async def about(sight: Sight, asked: Asked) -> Shown:
         "checks": checks,
         "place": sight.place,
         "driver": type(driver).__name__,
-        "features": sorted(features_of(driver)),
-        "all_features": sorted(ALL_FEATURES),
+        "lacks": sorted(driver.lacks()),
         "types": None if sight.declared is None else sorted(sight.declared),
     }
     return Shown("about.html", "About", data, view)

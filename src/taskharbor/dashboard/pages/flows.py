@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
-from taskharbor.drivers.features import FLOWS, require
 from taskharbor.flow.summary import durations_of, progress_of
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import FlowStatus
@@ -21,13 +20,12 @@ STATUSES = tuple(status.value for status in FlowStatus)
 
 async def flows(sight: Sight, asked: Asked) -> Shown:
     """A page of workflows, the newest first."""
-    able = require(sight.driver, FLOWS, "the page of workflows")
     status = asked.text("status")
     if status is not None:
         status = asked.one_of("status", STATUSES, "")
     try:
         page = await find_flows(
-            able,
+            sight.driver,
             sight.now,
             limit=asked.whole("limit", PAGE_FLOWS, PAGE_FLOWS),
             clock=sight.client.clock,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from taskharbor.dashboard.pages.shown import Asked, Shown, without_content
-from taskharbor.drivers.features import AMEND, offers
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
 from taskharbor.ops.dead_view import effects, read_dead
 from taskharbor.ops.explain import read_situation, reasons
-from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.job_view import tries_of
 from taskharbor.ops.redaction import HIDDEN
 from taskharbor.ops.room import Sight
@@ -41,7 +39,7 @@ async def job(sight: Sight, asked: Asked) -> Shown:
         "effects": would,
         "strip": tuple(map(without_content, strip)),
         "strip_more": more,
-        "may_amend": offers(sight.driver, AMEND) and info.state not in (State.DONE, State.INFLIGHT),
+        "may_amend": info.state not in (State.DONE, State.INFLIGHT),
         "why": HIDDEN.why(info.job),
     }
     return Shown("job.html", f"Job {info.job.id}", data, view, ("job", "jobs"), info.job.id)
@@ -51,7 +49,5 @@ async def _strip(sight: Sight, info: JobInfo) -> tuple[tuple[JobInfo, ...], bool
     """The first jobs of its flow."""
     if info.job.flow_id is None:
         return (), False
-    page = await sight.driver.list(
-        flow_id=info.job.flow_id, limit=MAX_STRIP_JOBS, now=sight.now, **without_payloads(sight.driver)
-    )
+    page = await sight.driver.list(flow_id=info.job.flow_id, limit=MAX_STRIP_JOBS, now=sight.now, payloads=False)
     return page.items, page.cursor is not None

@@ -8,14 +8,13 @@ from typing import Any
 
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
-from taskharbor.drivers.features import FILTERS, require
+from taskharbor.drivers.heads import read_counts
 from taskharbor.model.error_class import error_query
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import cap_for, read_counts
+from taskharbor.ops.counting import cap_for
 from taskharbor.ops.dead_kinds import whole_records
-from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.listing import find_page
 from taskharbor.ops.room import Sight
 from taskharbor.ops.waiting import read_waits, word_for
@@ -33,15 +32,11 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
         return _redirected(read_filter(typed))
     given = given_filter(asked)
     query = filter_query(asked, sight)
-    if any(name in given for name in ("error", "fingerprint", "since", "until")):
-        require(driver, FILTERS, "this filter")
     limit = asked.whole("limit", PAGE_JOBS, MAX_PAGE_JOBS)
-    without = without_payloads(driver)
-    order = {"order": "-id"} if without else {}
     try:
         cursor = asked.text("cursor")
         page = await find_page(
-            driver, now, limit=limit, clock=sight.client.clock, cursor=cursor, **query, **order, **without
+            driver, now, limit=limit, clock=sight.client.clock, cursor=cursor, order="-id", payloads=False, **query
         )
     except ValueError as error:
         if isinstance(error, TaskHarborError):

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import read_heads
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobInfo, State
-from taskharbor.model.queue_heads import read_heads
 from taskharbor.ops import json_output
 from taskharbor.ops.figures_view import DEFAULT_SPAN, SPANS, read_figures
-from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.queue_rows import read_queue_rows
 from taskharbor.ops.room import Sight
 from taskharbor.ops.waiting import read_waits, word_for
@@ -42,7 +41,7 @@ async def queue(sight: Sight, asked: Asked) -> Shown:
     figures = await read_figures(driver, now, span, name)
     head = (await read_heads(driver, [name], now, NEXT_JOBS))[name]
     coming = await _jobs(driver, head.next, now)
-    running = await driver.list(queue=name, state=State.INFLIGHT, limit=NEXT_JOBS, now=now, **without_payloads(driver))
+    running = await driver.list(queue=name, state=State.INFLIGHT, limit=NEXT_JOBS, now=now, payloads=False)
     waits = await read_waits(driver, now, coming, sight.declared, are_next=True)
     serving = [worker for worker in found.workers if name in worker.queues]
     data = {**found.rows[0].as_json(), "serving": [json_output.worker(worker) for worker in serving]}

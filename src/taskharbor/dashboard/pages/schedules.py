@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from taskharbor.client.schedule_change import FoundSchedule, not_found, read_row
 from taskharbor.client.schedule_info import info_of
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, PageMissing, Shown
-from taskharbor.drivers.features import SCHEDULES, offers
-from taskharbor.harbor import Harbor
+from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.ops.room import Sight
@@ -19,17 +15,12 @@ PAGE_SCHEDULES = 100
 CHOICES = {"catch_up": ("latest", "none", "all"), "overlap": ("skip", "allow")}
 
 
-def has_schedules(harbor: Harbor) -> bool:
-    """Whether the page has anything to read."""
-    return offers(harbor.driver, SCHEDULES)
-
-
 async def schedules(sight: Sight, asked: Asked) -> Shown:
     """A page of schedules by name."""
-    able, now = _able(sight), sight.now
+    now = sight.now
     cursor, queue = asked.text("cursor"), asked.text("queue")
     try:
-        page = await able.schedules(queue=queue, cursor=cursor, limit=asked.whole("limit", PAGE_SCHEDULES, 500))
+        page = await sight.driver.schedules(queue=queue, cursor=cursor, limit=asked.whole("limit", PAGE_SCHEDULES, 500))
     except ValueError as error:
         if isinstance(error, TaskHarborError):
             raise
@@ -49,7 +40,7 @@ async def schedule(sight: Sight, asked: Asked) -> Shown:
         check_name(name, "name")
     except ValueError as error:
         raise BadQuery(str(error)) from error
-    found: FoundSchedule | None = await read_row(_able(sight), name)
+    found: FoundSchedule | None = await read_row(sight.driver, name)
     if found is None:
         raise not_found(name)
     info = info_of(found.row, found.schedule)
@@ -73,9 +64,3 @@ async def schedule(sight: Sight, asked: Asked) -> Shown:
         "choices": CHOICES,
     }
     return Shown("schedule.html", f"Schedule {name}", data, view, ("jobs",))
-
-
-def _able(sight: Sight) -> Any:
-    if not offers(sight.driver, SCHEDULES):
-        raise PageMissing("this store has no schedules: its driver does not offer them")
-    return sight.driver

@@ -6,7 +6,6 @@ from taskharbor.dashboard.pages.shown import Asked, Shown
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
 from taskharbor.ops.explain import SINCE_EVER
-from taskharbor.ops.ids import without_payloads
 from taskharbor.ops.room import Sight
 
 MAX_RUNNING = 200  # jobs that are shown with the worker that runs them
@@ -22,7 +21,7 @@ async def workers(sight: Sight, asked: Asked) -> Shown:
     gone = sorted(
         (worker for worker in known if worker.worker not in names), key=lambda worker: worker.seen_at, reverse=True
     )
-    page = await driver.list(state=State.INFLIGHT, limit=MAX_RUNNING, now=now, **without_payloads(driver))
+    page = await driver.list(state=State.INFLIGHT, limit=MAX_RUNNING, now=now, payloads=False)
     running: dict[str, list[JobInfo]] = {}
     for info in page.items:
         running.setdefault(info.worker, []).append(info)

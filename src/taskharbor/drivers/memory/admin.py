@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
+from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
 from taskharbor.drivers.memory.flows import link
 from taskharbor.drivers.memory.heaps import OrderedEntries
 from taskharbor.drivers.memory.records import CANCELLED, MICROSECOND, Entry, damage_of, finished, readable, state_at

@@ -6,9 +6,9 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from datetime import datetime
 
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.drivers.cursor import encode_place
-from taskharbor.drivers.features import MAX_SCANNED_AUDIT
-from taskharbor.drivers.listing import AuditQuery
+from taskharbor.drivers.queries import AuditQuery
 from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
 
 MAX_FORGOTTEN_ENTRIES = 1_000

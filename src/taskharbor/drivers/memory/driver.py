@@ -12,13 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.base import BlockingCalls, Driver
 from taskharbor.drivers.heads import check_next
-from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
 from taskharbor.drivers.memory import admin, pages, reading
 from taskharbor.drivers.memory.amend import amend
-from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.heads import heads
 from taskharbor.drivers.memory.leases import extend, release
@@ -27,7 +24,7 @@ from taskharbor.drivers.memory.reserve import reserve
 from taskharbor.drivers.memory.schedules import change_schedules, list_due_schedules, list_schedules
 from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
+from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
 from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
@@ -43,14 +40,12 @@ _STORES: dict[str, MemoryStore] = {}  # memory://name: kept for the life of the 
 _STORES_LOCK = threading.Lock()
 
 
-class MemoryDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
+class MemoryDriver(Driver):
     """Jobs in memory.
 
     >>> MemoryDriver("memory://").retention
     datetime.timedelta(days=1)
     """
-
-    features = ALL_FEATURES
 
     def __init__(self, dsn: str = "memory://") -> None:
         name, self._retention, self._max_payload = parse(dsn)
@@ -74,8 +69,10 @@ class MemoryDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
         other.store = self.store
         return other
 
-    def blocking(self) -> MemoryBlocking:
+    def blocking(self) -> BlockingCalls:
         """The calls that a client makes, on the calling thread."""
+        from taskharbor.drivers.memory.blocking import MemoryBlocking
+
         return MemoryBlocking(self)
 
     async def server_time(self) -> datetime:

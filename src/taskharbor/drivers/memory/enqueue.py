@@ -13,7 +13,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from taskharbor.drivers import planning
-from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import FLOW_CANCELLED_REASON
 from taskharbor.drivers.memory.flows import link
 from taskharbor.drivers.memory.records import CANCELLED, DONE, Entry
 from taskharbor.drivers.memory.store import MemoryStore

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from heapq import heappop, heappush
 
-from taskharbor.drivers.features import FIGURES_KEPT_FOR
+from taskharbor.drivers.base import FIGURES_KEPT_FOR
 from taskharbor.model.job import Figures
 
 MAX_FORGOTTEN_ROWS = 1_000

@@ -6,9 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from taskharbor.drivers.base import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.features import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
-from taskharbor.drivers.listing import FlowQuery, JobQuery
 from taskharbor.drivers.memory.flows import status_of
 from taskharbor.drivers.memory.reading import info
 from taskharbor.drivers.memory.records import (
@@ -22,6 +21,7 @@ from taskharbor.drivers.memory.records import (
     state_at,
 )
 from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.queries import FlowQuery, JobQuery
 from taskharbor.model.job import FlowInfo, FlowPage, JobInfo, JobRecord, Page, State
 from taskharbor.model.times import to_us
 

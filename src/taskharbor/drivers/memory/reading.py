@@ -7,12 +7,12 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import WORKER_SILENCE
+from taskharbor.drivers.base import WORKER_SILENCE
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import check_cap
 from taskharbor.drivers.memory.flows import last_in_place, waiting_for
 from taskharbor.drivers.memory.records import DONE, STATES, Entry, damage_of, outward, readable, state_at
 from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.queries import check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
 from taskharbor.model.times import from_us, to_us

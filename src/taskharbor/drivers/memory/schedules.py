@@ -12,7 +12,7 @@ from operator import itemgetter
 from taskharbor.drivers.cursor import encode_due, encode_schedule
 from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery
+from taskharbor.drivers.queries import DueQuery, ScheduleQuery
 from taskharbor.model.bounds import check_schedule_changes
 from taskharbor.model.schedule import ScheduleChange, SchedulePage, StoredSchedule
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.drivers.cursor import encode_place
-from taskharbor.drivers.features import MAX_SCANNED_AUDIT
-from taskharbor.drivers.listing import AuditQuery
 from taskharbor.drivers.postgres.records import LAST_US, base64_of, nearest_moment, to_json
 from taskharbor.drivers.postgres.statement import Program, call, value
+from taskharbor.drivers.queries import AuditQuery
 from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import to_us

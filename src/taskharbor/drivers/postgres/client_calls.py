@@ -11,9 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from taskharbor.drivers.contract import CANCELLED_REASON
+from taskharbor.drivers.base import CANCELLED_REASON, SqlDriver
 from taskharbor.drivers.heads import check_next
-from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.postgres import reading
 from taskharbor.drivers.postgres.amend import amend_refusal, amendments
 from taskharbor.drivers.postgres.audit import list_audit, put_audit
@@ -30,8 +29,8 @@ from taskharbor.drivers.postgres.schedules import (
     list_schedules,
 )
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, rows_of, value
+from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery, check_cap
 from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
-from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_amend, check_audit, check_moment, check_name
@@ -62,8 +61,8 @@ class Runner(Waits, Protocol):
         """The greatest server time seen so far."""
 
 
-class PostgresClientCalls(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs):
-    """The calls of `ClientDriver`, apart from `open`."""
+class PostgresClientCalls(SqlDriver):
+    """The calls of clients and operators, apart from `open`: written once, for the driver and its blocking calls."""
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options

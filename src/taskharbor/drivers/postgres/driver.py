@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, Driver, within_lease
 from taskharbor.drivers.connections import expect
-from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, Driver, SingleVerbs, within_lease
-from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.postgres import caller_connection, reading, schema
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
 from taskharbor.drivers.postgres.deadline import Deadline
@@ -56,14 +55,12 @@ _MIGRATION_S = 3600.0  # for a store that is not empty
 
 
 @accepts_any_name
-class PostgresDriver(PostgresClientCalls, SingleVerbs):
+class PostgresDriver(PostgresClientCalls):
     """Jobs in PostgreSQL.
 
     >>> PostgresDriver("postgresql://localhost/app?schema=jobs&retention=7d").retention
     datetime.timedelta(days=7)
     """
-
-    features = ALL_FEATURES
 
     def __init__(self, dsn: str) -> None:
         if find_spec("psycopg") is None:  # it is imported with the first connection; say at once that it is missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from taskharbor.drivers.features import FIGURES_KEPT_FOR
+from taskharbor.drivers.base import FIGURES_KEPT_FOR
 from taskharbor.drivers.postgres.records import nearest_moment, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, quoted, value
 from taskharbor.model.job import EPOCH, Figures

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from taskharbor.drivers.contract import DEFAULT_RETENTION
+from taskharbor.drivers.base import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of
 from taskharbor.drivers.options import choice_of, flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.model.bounds import MAX_PAYLOAD_BYTES

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.contract import WORKER_SILENCE
+from taskharbor.drivers.base import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS, WORKER_SILENCE
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.features import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import FlowQuery, JobQuery
 from taskharbor.drivers.postgres.records import COLUMNS, LARGE_COLUMNS, StoredState, info_from, nearest_moment, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, value
+from taskharbor.drivers.queries import FlowQuery, JobQuery
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus, JobInfo, Page, WorkerInfo
 from taskharbor.model.times import to_us

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.drivers.base import DAMAGED_PREFIX
 from taskharbor.model.bounds import check_name, check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State

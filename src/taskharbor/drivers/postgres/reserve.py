@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import within_lease
+from taskharbor.drivers.base import within_lease
 from taskharbor.drivers.postgres.bloat import ScanStart
 from taskharbor.drivers.postgres.client_calls import Runner
 from taskharbor.drivers.postgres.options import PostgresOptions

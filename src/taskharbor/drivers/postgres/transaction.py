@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.connections import run, run_sync
-from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import PostgresPool, connect_arguments, limit_of
@@ -21,6 +20,7 @@ from taskharbor.drivers.postgres.settle import is_plain, settle_alone
 from taskharbor.drivers.postgres.spawn import spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.drivers.postgres.tries import unavailable
+from taskharbor.drivers.transactions import aborted
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
+from taskharbor.drivers.base import CANCELLED_REASON, WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
 from taskharbor.drivers.redis.reading import JobReader
 from taskharbor.drivers.redis.records import seen_ms
 from taskharbor.drivers.redis.router import Where

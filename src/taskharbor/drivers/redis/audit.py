@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.drivers.cursor import encode_place
-from taskharbor.drivers.features import MAX_SCANNED_AUDIT
-from taskharbor.drivers.listing import AuditQuery
+from taskharbor.drivers.queries import AuditQuery
 from taskharbor.drivers.redis.moments import LAST_US, MOMENT_DIGITS, digits_of
 from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.router import sliced

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.heads import check_next
-from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.notes import bad_notes
+from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery, check_cap
 from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedule_index, schedules
 from taskharbor.drivers.redis.amending import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
@@ -33,7 +32,6 @@ from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.redis.sweeping import Sweeper
 from taskharbor.drivers.redis.wait import ArrivalHints
 from taskharbor.drivers.refusals import no_job
-from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
@@ -77,14 +75,12 @@ class _Opened:
 
 
 @accepts_any_name
-class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
+class RedisDriver(Driver):
     """Jobs in Redis.
 
     >>> RedisDriver("redis://localhost/0").retention
     datetime.timedelta(days=1)
     """
-
-    features = ALL_FEATURES
 
     def __init__(self, dsn: str) -> None:
         self.options = parse(dsn)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.features import FIGURES_KEPT_FOR
+from taskharbor.drivers.base import FIGURES_KEPT_FOR
 from taskharbor.drivers.redis.records import name_of, up_to_ms, whole
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.script_args import AddFiguresArgs, ReadFiguresArgs

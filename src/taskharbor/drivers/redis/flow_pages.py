@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from taskharbor.drivers.base import MAX_SCANNED_FLOWS
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.features import MAX_SCANNED_FLOWS
-from taskharbor.drivers.listing import FlowQuery
+from taskharbor.drivers.queries import FlowQuery
 from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids
 from taskharbor.drivers.redis.records import moment_of
 from taskharbor.drivers.redis.router import sliced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import FLOW_CANCELLED_REASON
 from taskharbor.drivers.redis.id_walk import FoundId
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.script_args import CancelFlowArgs, ReadFlowArgs, ReadJobsArgs

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from taskharbor.drivers.base import MAX_SCANNED_JOBS
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.features import MAX_SCANNED_JOBS
-from taskharbor.drivers.listing import JobQuery
+from taskharbor.drivers.queries import JobQuery
 from taskharbor.drivers.redis.flows import flow_ids
 from taskharbor.drivers.redis.foreign_jobs import foreign_ids
 from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids, in_order

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import within_lease
+from taskharbor.drivers.base import within_lease
 from taskharbor.drivers.redis.endpoint import elapsed_ms, monotonic
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.script_args import ExtendArgs, ListLeasesArgs, ReleaseArgs

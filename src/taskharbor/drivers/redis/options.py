@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from taskharbor.drivers.contract import DEFAULT_RETENTION
+from taskharbor.drivers.base import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of
 from taskharbor.drivers.options import flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.drivers.redis import tls

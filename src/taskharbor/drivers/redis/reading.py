@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobQuery
+from taskharbor.drivers.queries import JobQuery
 from taskharbor.drivers.redis import records
 from taskharbor.drivers.redis.endpoint import ScanPosition, monotonic
 from taskharbor.drivers.redis.flows import MAX_READ, read_flow

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.drivers.base import DAMAGED_PREFIX
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.model.bounds import INT_MAX, INT_MIN, MAX_KEEP_FOR
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from taskharbor.drivers.contract import within_lease
+from taskharbor.drivers.base import within_lease
 from taskharbor.drivers.redis.endpoint import LOST, elapsed_ms, monotonic
 from taskharbor.drivers.redis.router import QueueGrants
 from taskharbor.drivers.redis.script_args import ReserveArgs, ReservePlainArgs

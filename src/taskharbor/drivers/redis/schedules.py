@@ -18,6 +18,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 from taskharbor.drivers.cursor import encode_due, encode_schedule
+from taskharbor.drivers.queries import DueQuery, ScheduleQuery
 from taskharbor.drivers.redis import schedule_index
 from taskharbor.drivers.redis.moments import LAST_US, MOMENT_DIGITS, digits_of
 from taskharbor.drivers.redis.records import name_of, stored
@@ -32,7 +33,6 @@ from taskharbor.drivers.redis.script_args import (
 )
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery
 from taskharbor.model.job import EPOCH
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.schedule import ScheduleChange, SchedulePage, StoredSchedule

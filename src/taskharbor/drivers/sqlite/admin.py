@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
+from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
 from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
 from taskharbor.drivers.sqlite.damage import is_number
 from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DONE, JobRow, is_moment, maybe_us, state_at

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.drivers.cursor import encode_place
-from taskharbor.drivers.features import MAX_SCANNED_AUDIT
-from taskharbor.drivers.listing import AuditQuery
+from taskharbor.drivers.queries import AuditQuery
 from taskharbor.drivers.sqlite.listing import Looked, walk
 from taskharbor.drivers.sqlite.records import LAST_MICROSECOND
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession

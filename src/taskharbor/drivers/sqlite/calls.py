@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.base import SqlDriver
 from taskharbor.drivers.heads import check_next
-from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
-from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
+from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
 from taskharbor.drivers.sqlite import admin, audit, figures, listing, reading, schedules
 from taskharbor.drivers.sqlite.amend import amend
 from taskharbor.drivers.sqlite.heads import heads
@@ -24,10 +23,9 @@ from taskharbor.model.schedule import ScheduleChange, SchedulePage
 T = TypeVar("T")
 
 
-class ClientCalls(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs):
+class ClientCalls(SqlDriver):
     """What both can do with a session. A subclass says how a session is got."""
 
-    features = ALL_FEATURES
     options: SqliteOptions
 
     async def _write(self, work: Callable[[WriteSession], T]) -> T:

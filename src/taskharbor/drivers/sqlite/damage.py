@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.drivers.base import DAMAGED_PREFIX
 from taskharbor.drivers.sqlite.records import (
     MAX_KEEP_FOR_US,
     MAX_TIMEOUT_US,

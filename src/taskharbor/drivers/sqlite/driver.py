@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from taskharbor.drivers.contract import Driver, SingleVerbs
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.calls import ClientCalls
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @accepts_any_name
-class SqliteDriver(ClientCalls, SingleVerbs):
+class SqliteDriver(ClientCalls):
     """Jobs in an SQLite file.
 
     >>> SqliteDriver("sqlite:///jobs.db").retention

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from taskharbor.drivers import planning
-from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import FLOW_CANCELLED_REASON
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
 from taskharbor.drivers.sqlite.records import (
     BLOCKED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from taskharbor.drivers.features import FIGURES_KEPT_FOR
+from taskharbor.drivers.base import FIGURES_KEPT_FOR
 from taskharbor.drivers.sqlite.records import is_moment
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.statements import statement

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from taskharbor.drivers.base import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.features import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
-from taskharbor.drivers.listing import FlowQuery, JobQuery
+from taskharbor.drivers.queries import FlowQuery, JobQuery
 from taskharbor.drivers.sqlite.reading import info_of
 from taskharbor.drivers.sqlite.records import JobRow, is_moment
 from taskharbor.drivers.sqlite.session import ReadSession

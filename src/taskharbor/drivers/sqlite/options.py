@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from taskharbor.drivers.contract import DEFAULT_RETENTION
+from taskharbor.drivers.base import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of
 from taskharbor.drivers.options import choice_of, max_payload_of, retention_of
 from taskharbor.model.bounds import MAX_PAYLOAD_BYTES

@@ -7,9 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-from taskharbor.drivers.contract import WORKER_SILENCE
+from taskharbor.drivers.base import WORKER_SILENCE
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import check_cap
+from taskharbor.drivers.queries import check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.drivers.sqlite.damage import readable_record
 from taskharbor.drivers.sqlite.flows import last_in_place

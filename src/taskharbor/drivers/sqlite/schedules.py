@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from taskharbor.drivers.cursor import encode_due, encode_schedule
-from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery
+from taskharbor.drivers.queries import DueQuery, ScheduleQuery
 from taskharbor.drivers.sqlite.damage import is_name
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.records import LAST_MICROSECOND, ids_json, is_moment, maybe_us

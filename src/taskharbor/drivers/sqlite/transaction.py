@@ -16,7 +16,6 @@ import threading
 from datetime import datetime
 from functools import partial
 
-from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.sqlite.connection import begin, unavailable
 from taskharbor.drivers.sqlite.damage import decode_any
 from taskharbor.drivers.sqlite.database import Database
@@ -25,6 +24,7 @@ from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.turns import Turn
 from taskharbor.drivers.sqlite.wal import WalFile
+from taskharbor.drivers.transactions import aborted
 from taskharbor.model.errors import TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack

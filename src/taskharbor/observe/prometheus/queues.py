@@ -13,19 +13,19 @@ import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from taskharbor.drivers.heads import read_counts, read_waiting
 from taskharbor.model.clock import Clock, StoreClock, follow
-from taskharbor.model.job import QueueHead, State
-from taskharbor.model.queue_heads import read_heads
+from taskharbor.model.job import State
 from taskharbor.observe.prometheus.observer import OTHER
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.contract import Driver
+    from taskharbor.drivers.base import Driver
 
 MAX_COUNTED_JOBS = 100_000  # of a queue in one state
 PAUSE_FACTOR = 20  # a read that took a second is not repeated within twenty
@@ -100,11 +100,13 @@ class QueueCollector(Collector):
                 await driver.open()
                 await follow(self._clock, driver.server_time)
                 now = self._clock.now()
-                counts = self._bounded(await _counts(driver, now))
-                named = [queue for queue in counts if queue != OTHER]
-                heads = await read_heads(driver, [queue for queue in named if counts[queue].get(State.READY)], now)
-                known = [head for queue in named if (head := heads.get(queue) or QueueHead(queue)).oldest_known]
-                ages = {head.queue: (head.waited(now) or timedelta()).total_seconds() for head in known}
+                counts = self._bounded(await read_counts(driver, now, MAX_COUNTED_JOBS))
+                heads = await read_waiting(driver, counts, [queue for queue in counts if queue != OTHER], now)
+                ages = {
+                    queue: (head.waited(now) or timedelta()).total_seconds()
+                    for queue, head in heads.items()
+                    if head.oldest_known
+                }
                 return QueueFigures(counts, ages)
             finally:
                 await driver.close()
@@ -124,15 +126,6 @@ class QueueCollector(Collector):
             for state, number in states.items():
                 totals[state] = totals.get(state, 0) + number
         return bounded
-
-
-async def _counts(driver: Any, now: datetime) -> dict[str, dict[str, int]]:
-    """How many jobs are in which state, by queue; to a cap where the driver has one."""
-    is_capped = "filters" in getattr(driver, "features", ())
-    counts: dict[str, dict[str, int]] = await (
-        driver.counts(now, MAX_COUNTED_JOBS) if is_capped else driver.counts(now)
-    )
-    return counts
 
 
 def _families(figures: QueueFigures | None, up: bool = False) -> list[Metric]:

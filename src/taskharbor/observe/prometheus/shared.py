@@ -11,6 +11,9 @@ totals are kept in memory and the files are deleted: counters never go back, and
 often does not fill the folder. A folder that the environment names may hold files of other programs, even of another
 PID namespace, whose processes only look dead from here: there nothing is deleted but the live gauges of processes
 that this supervisor started itself.
+
+What a supervisor did with its processes is counted here as well, by `ProcessCounter`, and not by prometheus_client's
+own counters: those would be written among the files of the worker processes.
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from taskharbor.model import process_events as e
 from taskharbor.model.events import Event
-from taskharbor.model.process_events import ProcessStarted
 
 # Neither has types.
 _merge: Any = MultiProcessCollector.merge
@@ -36,6 +39,17 @@ _mark_dead: Any = mark_process_dead
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 SUMMED = ("counter", "histogram", "summary")  # file names begin with the type of metric
+# Without the _total that Prometheus adds to every counter.
+PROCESS_COUNTERS: dict[type[Event], tuple[str, str]] = {
+    e.ProcessStarted: ("taskharbor_processes_started", "Worker processes that began to serve."),
+    e.ProcessDied: ("taskharbor_processes_died", "Worker processes that ended by themselves, or were killed."),
+    e.ProcessReplaced: ("taskharbor_processes_replaced", "Worker processes replaced for their jobs or their memory."),
+    e.ProcessKilled: ("taskharbor_processes_killed", "Worker processes that the supervisor killed."),
+    e.ProcessSilent: ("taskharbor_processes_silent", "Times that a worker process gave no sign of life."),
+    e.SuspectDied: ("taskharbor_suspects_died", "Jobs that took down the process that they had for themselves."),
+    e.LeasesNotKept: ("taskharbor_leases_not_kept", "Times that the supervisor could not renew leases."),
+    e.JobsReleased: ("taskharbor_jobs_released", "Jobs of dead processes that the supervisor gave back."),
+}
 
 
 class SharedMetrics(Collector):
@@ -50,7 +64,7 @@ class SharedMetrics(Collector):
 
     def __call__(self, event: Event) -> None:
         """Observe a supervisor: remember which processes are its own."""
-        if isinstance(event, ProcessStarted):
+        if isinstance(event, e.ProcessStarted):
             with self._lock:
                 self._started.add(event.pid)
 
@@ -139,3 +153,24 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+class ProcessCounter(Collector):
+    """An observer of a supervisor's events, and the collector of what it counted."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(PROCESS_COUNTERS, 0)
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        kind = type(event)
+        if kind in self._counts:
+            with self._lock:
+                self._counts[kind] += event.jobs if isinstance(event, e.JobsReleased) else 1
+
+    def collect(self) -> Iterable[Metric]:
+        """All counters, including those that are still 0."""
+        with self._lock:
+            counts = dict(self._counts)
+        for kind, (name, text) in PROCESS_COUNTERS.items():
+            yield CounterMetricFamily(name, text, value=counts[kind])

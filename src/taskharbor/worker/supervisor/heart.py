@@ -14,10 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import cast
 
-from taskharbor.drivers.contract import Driver, open_existing
-from taskharbor.drivers.features import AttemptsDriver
+from taskharbor.drivers.base import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock, follow, is_stale
 from taskharbor.model.errors import BackendUnavailable, InvalidJob, JobNotFound, TaskHarborError
@@ -81,7 +79,7 @@ class FleetHeart:
             again = False
             try:
                 if not self._opened.is_set():
-                    await open_existing(self._driver)  # the worker has created it
+                    await self._driver.open_existing()  # the worker has created it
                 if not self.renews or is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_INTERVAL_S:
                     await follow(self._clock, self._driver.server_time)
                     followed = self._clock.monotonic()
@@ -165,7 +163,7 @@ class FleetHeart:
             held.note = b""
         try:
             # Only a process whose driver keeps progress sends any.
-            results = await cast(AttemptsDriver, self._driver).extend(extended, now, self._lease, sent)
+            results = await self._driver.extend(extended, now, self._lease, sent)
         except Exception:
             self._put_back(sent, leases)
             raise

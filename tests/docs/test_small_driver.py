@@ -1,4 +1,4 @@
-"""A driver with the verbs of `Driver` alone, the template: workers and clients do without the rest, or say so."""
+"""A driver that lacks every optional part, the template: workers and clients do without them, or say so."""
 
 import asyncio
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taskharbor import Fixed, Harbor, JobContext
-from taskharbor.drivers import FeatureMissing, State, features_of
+from taskharbor.drivers import FeatureMissing, State
 from tests.docs.test_driver_template import TEMPLATE
 
 number = itertools.count(1)
@@ -23,7 +23,7 @@ def harbor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harbor]:
     driver: Any = importlib.import_module("taskharbor_mystore").MyStoreDriver(
         f"mystore://localhost/plain{next(number)}"
     )
-    assert features_of(driver) == frozenset()
+    assert driver.lacks() == {"upcoming", "amend", "flows", "figures", "audit", "schedules", "attempts"}
     harbor = Harbor(driver)
     yield harbor
     harbor.close()
@@ -32,7 +32,7 @@ def harbor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harbor]:
 
 
 def test_a_worker_runs_retries_and_buries(harbor: Harbor) -> None:
-    """With progress, errors, results and a flow: everything that needs no feature is as ever."""
+    """With progress, errors, results and a flow: everything that needs no optional part is as ever."""
     tries: list[int] = []
 
     @harbor.task(name="sum")
@@ -71,7 +71,7 @@ def test_a_client_says_what_is_missing(harbor: Harbor) -> None:
     assert harbor.job(handle.id).status() is State.SCHEDULED
     for call in (
         lambda: handle.amend(priority=5),
-        lambda: list(harbor.jobs(newest=True)),
+        lambda: list(harbor.jobs(error="ValueError")),
         lambda: list(harbor.flows()),
     ):
         with pytest.raises(FeatureMissing, match="MyStoreDriver does not"):

@@ -1,15 +1,18 @@
-"""`list`, `flows` and `audit`, written once: their arguments are checked here, and a driver gets them as a value."""
+"""The arguments of `list`, `flows`, `audit`, `schedules` and `due_schedules`, checked once: a driver gets a value."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from taskharbor.drivers.cursor import decode_cursor, decode_place
-from taskharbor.model.audit import AuditPage, StoredAudit
+from taskharbor.drivers.cursor import decode_cursor, decode_due, decode_place, decode_schedule
+from taskharbor.model.audit import StoredAudit
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus, JobRecord, Page, State, replace
+from taskharbor.model.job import FlowInfo, FlowStatus, JobRecord, State, replace
+
+MAX_SCHEDULES_PER_PAGE = 1_000
 
 
 class JobQuery(NamedTuple):
@@ -160,8 +163,7 @@ def _place(
 
 
 def _check_bounds(since: datetime | None, until: datetime | None, limit: int) -> None:
-    if limit < 1:
-        raise ValueError(f"limit: expected at least 1, got {limit}")
+    _check_limit(limit)
     for name, moment in (("since", since), ("until", until)):
         if moment is not None:
             check_moment(moment, name)
@@ -188,10 +190,11 @@ class AuditQuery(NamedTuple):
 
 def audit_query(
     *, since: datetime | None, until: datetime | None, by: str | None, cursor: str | None, limit: int
-) -> AuditQuery:
-    """The arguments of `audit` as a value, checked as those of `list`."""
+) -> AuditQuery | None:
+    """The arguments of `audit` as a value, checked as those of `list`; None if no entry can fit them."""
     _check_bounds(since, until, limit)
-    return AuditQuery(since, until, by, decode_place(cursor) if cursor is not None else None, limit)
+    after = None if cursor is None else decode_place(cursor)
+    return AuditQuery(since, until, by, after, limit) if by is None or _storable((by,)) else None
 
 
 def check_cap(cap: int | None) -> None:
@@ -200,93 +203,59 @@ def check_cap(cap: int | None) -> None:
         raise ValueError(f"cap: expected at least 1, got {cap}")
 
 
-class ListVerb:
-    """The verb `list`, on top of `list_jobs`: a driver inherits it and implements `list_jobs`."""
+class ScheduleQuery(NamedTuple):
+    """Which schedules to list, in the order of their names. None stands for any; `after` is the name behind which the
+    page begins. `names` are different from each other, and in order."""
 
-    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
-        """The page that `wanted` describes: jobs in the order of their ids."""
-        raise NotImplementedError
-
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        error_class: str | None = None,
-        error_name: str | None = None,
-        fingerprint: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        order: str = "id",
-        payloads: bool = True,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        wanted = job_query(
-            queue=queue,
-            state=state,
-            type=type,
-            group=group,
-            flow_id=flow_id,
-            cursor=cursor,
-            limit=limit,
-            error_class=error_class,
-            fingerprint=fingerprint,
-            since=since,
-            until=until,
-            order=order,
-            payloads=payloads,
-            error_name=error_name,
-        )
-        return await self.list_jobs(now, wanted)
+    names: tuple[str, ...] | None
+    queue: str | None
+    after: str | None
+    limit: int
 
 
-class FlowsVerb:
-    """The verb `flows`, on top of `list_flows`: a driver inherits it and implements `list_flows`."""
+class DueQuery(NamedTuple):
+    """Which due schedules to list, in the order of `next_at`, then of names. `after` is the moment and the name behind
+    which the page begins. `queues` are different from each other, and at least one."""
 
-    async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
-        """The page that `wanted` describes: flows in the order of their ids, without nodes and edges."""
-        raise NotImplementedError
-
-    async def flows(
-        self,
-        *,
-        now: datetime,
-        status: FlowStatus | str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        order: str = "id",
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> FlowPage:
-        wanted = flow_query(status=status, since=since, until=until, order=order, cursor=cursor, limit=limit)
-        return await self.list_flows(now, wanted)
+    queues: tuple[str, ...]
+    now: datetime
+    after: tuple[datetime, str] | None
+    limit: int
 
 
-class AuditVerb:
-    """The verb `audit`, on top of `list_audit`: a driver inherits it and implements `list_audit`."""
+def schedule_query(
+    *, names: Sequence[str] | None, queue: str | None, cursor: str | None, limit: int
+) -> ScheduleQuery | None:
+    """The arguments of `schedules` as a value; None if no schedule can fit them."""
+    _check_limit(limit)
+    after = None if cursor is None else decode_schedule(cursor)
+    asked = None if names is None else tuple(sorted(set(_storable(names))))
+    if asked == () or (queue is not None and not _storable((queue,))):
+        return None
+    return ScheduleQuery(asked, queue, after, min(limit, MAX_SCHEDULES_PER_PAGE))
 
-    async def list_audit(self, wanted: AuditQuery) -> AuditPage:
-        """The page that `wanted` describes: entries in the order of `at`, then `id`, the last one first."""
-        raise NotImplementedError
 
-    async def audit(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        by: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> AuditPage:
-        wanted = audit_query(since=since, until=until, by=by, cursor=cursor, limit=limit)
+def due_query(queues: Sequence[str], now: datetime, *, cursor: str | None, limit: int) -> DueQuery | None:
+    """The arguments of `due_schedules` as a value; None if no schedule can fit them."""
+    _check_limit(limit)
+    check_moment(now, "now")
+    after = None if cursor is None else decode_due(cursor)
+    asked = tuple(dict.fromkeys(_storable(queues)))
+    return DueQuery(asked, now, after, min(limit, MAX_SCHEDULES_PER_PAGE)) if asked else None
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit: expected at least 1, got {limit}")
+
+
+def _storable(names: Iterable[str]) -> list[str]:
+    """Those that a schedule or a queue can have: not every store can be asked for the others."""
+    found = []
+    for name in names:
         try:
-            if by is not None:
-                check_name(by, "by")
-        except InvalidJob:  # no entry has such a name, and not every store can be asked for it
-            return AuditPage(())
-        return await self.list_audit(wanted)
+            check_name(name, "name")
+        except InvalidJob:
+            continue
+        found.append(name)
+    return found
