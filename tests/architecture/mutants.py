@@ -225,13 +225,13 @@ OTHERS = (
     one(
         "prune takes what is needed",
         "admin",
-        "if is_needed or (flow_id is not None and open_flows[flow_id]):",
-        "if flow_id is not None and open_flows[flow_id]:",
+        "if is_needed or open_flows[flow_id]:",
+        "if open_flows[flow_id]:",
     ),
     one(
         "prune takes half a flow",
         "admin",
-        "if is_needed or (flow_id is not None and open_flows[flow_id]):",
+        "if is_needed or open_flows[flow_id]:",
         "if is_needed:",
     ),
     one("delete takes what is needed", "admin", "        if needed_by:\n", "        if False:\n"),

@@ -158,14 +158,14 @@ def prune(store: MemoryStore, before: datetime, limit: int, retention: timedelta
 
 def _prune(store: MemoryStore, ended: Line, before: datetime, limit: int) -> int:
     needed, pruned = [], 0
-    open_flows: dict[str, bool] = {}
+    open_flows: dict[str | None, bool] = {None: False}
     while pruned < limit and (first := ended.first()) is not None and first[0][0] < before:
         place, entry = first
         flow_id = entry.record.flow_id
-        if flow_id is not None and flow_id not in open_flows:
+        if flow_id is not None and flow_id not in open_flows:  # none of them ends here: it is worked out once
             open_flows[flow_id] = not all(member.finished for member in store.flows[flow_id])
         is_needed = not all(dependent.finished for dependent in entry.dependents)
-        if is_needed or (flow_id is not None and open_flows[flow_id]):
+        if is_needed or open_flows[flow_id]:
             ended.remove(entry)
             needed.append((place, entry))
         else:

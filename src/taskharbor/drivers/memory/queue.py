@@ -47,7 +47,9 @@ class Line:
 
     def remove(self, entry: Entry) -> None:
         """Remove an entry, if it is here."""
-        self.places.pop(entry, None)
+        if entry not in self.places:
+            return
+        del self.places[entry]
         if len(self._heap) > 2 * len(self.places) + _SLACK:
             self._heap = [(place, entry) for entry, place in self.places.items()]
             heapify(self._heap)
@@ -79,7 +81,7 @@ class JobQueue:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.entries: set[Entry] = set()  # all of them, also those that have ended
+        self.entries: dict[Entry, None] = {}  # all of them in the order of enqueue, also those that have ended
         self.keys: dict[str, str] = {}  # idempotency key → id
         self.paused = False
         self.arrived = 0  # the number of the last event after which a reserve may find more, or sooner, than before

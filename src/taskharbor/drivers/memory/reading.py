@@ -47,9 +47,10 @@ def list_jobs(store: MemoryStore, now: datetime, wanted: JobQuery) -> Page:
     entries: Iterable[Entry] = store.entries.values()
     if wanted.flow_id is not None:
         entries = store.flows.get(wanted.flow_id, ())
+    ids = (entry.record.id for entry in entries if wanted.state in (None, entry.state_at(now)))
     items: list[JobInfo] = []
     last = ""
-    for looked_at, id in enumerate(_in_order((entry.record.id for entry in entries), wanted.after, wanted.newest)):
+    for looked_at, id in enumerate(_in_order(ids, wanted.after, wanted.newest)):
         if looked_at == MAX_SCANNED_JOBS:
             return Page(tuple(items), encode_cursor(last))
         found = info(store, store.entries[id], now)

@@ -36,7 +36,7 @@ class MemoryStore:
         self.lock = threading.Lock()
         self.entries: dict[str, Entry] = {}
         self.queues: dict[str, JobQueue] = {}
-        self.flows: dict[str, set[Entry]] = {}  # the members of each
+        self.flows: dict[str, dict[Entry, None]] = {}  # the members of each, in the order of enqueue
         self.cancelled_flows: set[str] = set()
         self.finished = Line()  # done and cancelled jobs by the time they finished, for prune
         self.kept = Line()  # those with a `keep_for`, by the end of that
@@ -73,14 +73,14 @@ class MemoryStore:
         """A new job, which is in no place yet."""
         entry = self.entries[record.id] = Entry(record, self.next_number())
         queue = self.queue(record.queue)
-        queue.entries.add(entry)
+        queue.entries[entry] = None
         if record.idempotency_key is not None:
             queue.keys[record.idempotency_key] = record.id
         if record.group is not None and record.group_limit > 0:
             queue.set_limit(record.group, record.group_limit)
             queue.arrived = self.number
         if record.flow_id is not None:
-            self.flows.setdefault(record.flow_id, set()).add(entry)
+            self.flows.setdefault(record.flow_id, {})[entry] = None
         return entry
 
     def remove(self, entry: Entry) -> None:
@@ -91,12 +91,12 @@ class MemoryStore:
             if id in self.entries:
                 self.entries[id].dependents.discard(entry)
         del self.entries[record.id]
-        queue.entries.discard(entry)
+        del queue.entries[entry]
         if record.idempotency_key is not None and queue.keys.get(record.idempotency_key) == record.id:
             del queue.keys[record.idempotency_key]
         self.forget_if_empty(queue)
         if record.flow_id is not None:
-            self.flows[record.flow_id].discard(entry)
+            del self.flows[record.flow_id][entry]
             if not self.flows[record.flow_id]:
                 del self.flows[record.flow_id]
                 self.cancelled_flows.discard(record.flow_id)
