@@ -19,22 +19,28 @@ ATTEMPTS = (
     in_theme("attempts", "reserve notes no time", "reserve", ", began_at=now, ran_on=worker)", ", ran_on=worker)"),
     in_theme("attempts", "a release is no loss", "leases", "        entry.lost_at = now\n", ""),
     in_theme("attempts", "a requeue leaves the loss", "admin", "        entry.lost_at = None\n", ""),
-    in_theme("attempts", "a loss is reported twice", "reserve", "        entry.lost_at = None\n", ""),
+    in_theme(
+        "attempts",
+        "a loss is reported twice",
+        "reserve",
+        "entry.settled = entry.lost_at = None",
+        "entry.settled = None",
+    ),
     in_theme(
         "attempts",
         "an expiry is no loss",
         "reserve",
-        "return Lost(record.ran_on, record.began_at, entry.lease.expires_at)",
-        "return None",
+        "        lost_by = Lost(record.ran_on, record.began_at, entry.lease.expires_at)\n",
+        "",
     ),
     in_theme(
         "attempts",
         "an empty trail empties that of the record",
         "settle",
-        "return replace(record, trail=outcome.trail) if outcome.trail else record",
-        "return replace(record, trail=outcome.trail)",
+        "trail = outcome.trail or record.trail",
+        "trail = outcome.trail",
     ),
-    in_theme("attempts", "an ack loses its trail", "settle", "(outcome.spawn or outcome.trail)", "outcome.spawn"),
+    in_theme("attempts", "an ack loses its trail", "settle", "handed_to=heir, trail=trail)", "handed_to=heir)"),
     in_theme(
         "attempts",
         "retry empties the class",
@@ -46,10 +52,10 @@ ATTEMPTS = (
         "attempts",
         "fail leaves the fingerprint",
         "settle",
-        "        fingerprint=outcome.fingerprint,\n",
-        "        fingerprint=outcome.fingerprint or entry.record.fingerprint,\n",
+        "fingerprint=outcome.fingerprint,",
+        "fingerprint=outcome.fingerprint or record.fingerprint,",
     ),
-    in_theme("attempts", "a given trail is stored", "enqueue", "        or job.trail\n", ""),
+    in_theme("attempts", "a given trail is stored", "enqueue", '        trail=b"",\n', ""),
 )
 
 NOTES = (
@@ -68,8 +74,8 @@ NOTES = (
 
 KEEP_FOR = (
     in_theme("keep_for", "keep_for is ignored", "store", "        if keep_for is None:\n", "        if True:\n"),
-    in_theme("keep_for", "keep_for at equality", "admin", " and first < moment:", " and first <= moment:"),
-    in_theme("keep_for", "keep_for without the retention", "admin", "moment + retention // MICROSECOND", "moment"),
+    in_theme("keep_for", "keep_for at equality", "admin", " and first[0][0] < before:", " and first[0][0] <= before:"),
+    in_theme("keep_for", "keep_for without the retention", "admin", "before + retention", "before"),
 )
 
 FILTERS = (
@@ -87,19 +93,23 @@ FILTERS = (
     in_theme(
         "filters", "an error's class beside its name", "queries", "return error_class == self.error_class or", "return"
     ),
-    in_theme("filters", "downwards one job twice", "pages", "bisect_left(names, after)", "bisect_right(names, after)"),
+    in_theme("filters", "downwards one job twice", "reading", "or id < after)", "or id <= after)"),
     in_theme(
         "filters", "payloads in any case", "queries", "return job if self.payloads else", "return job if True else"
     ),
     in_theme(
         "filters",
         "a listing that was cut has no cursor",
-        "pages",
+        "reading",
         "        if looked_at == MAX_SCANNED_JOBS:\n            return Page(tuple(items), encode_cursor(last))\n",
         "        if looked_at == MAX_SCANNED_JOBS:\n            return Page(tuple(items))\n",
     ),
     in_theme(
-        "filters", "blocked jobs are not listed", "store", "        self.ids_in[BLOCKED].add(entry.record.id)\n", ""
+        "filters",
+        "blocked jobs are not listed",
+        "reading",
+        "if wanted.fits(found.job, found.state):",
+        "if wanted.fits(found.job, found.state) and found.state is not State.BLOCKED:",
     ),
     in_theme("filters", "the cap is ignored", "reading", "number if cap is None else min(number, cap)", "number"),
     in_theme("filters", "the cap is off by one", "reading", "min(number, cap)", "min(number, cap + 1)"),
@@ -112,66 +122,72 @@ UPCOMING = (
         "upcoming",
         "from the moment of the last call",
         "reading",
-        "            queue.move(moment)\n            if (due :=",
-        "            if (due :=",
+        "            queue.move(now)\n            if (first :=",
+        "            if (first :=",
     ),
 )
 
 HEADS = (
-    in_theme("heads", "groups do not wait", "heads", "(queue.ungrouped, *queue.groups)", "(queue.ungrouped,)"),
-    in_theme("heads", "more than the group may", "heads", "min(n, group.limit - group.inflight)", "n"),
+    in_theme("heads", "groups do not wait", "heads", "for line in queue.lines()", "for line in [queue.ungrouped]"),
+    in_theme("heads", "more than the group may", "heads", "min(n, group.capacity)", "n"),
     in_theme("heads", "the other turn", "heads", "queue.groups_next, n)", "not queue.groups_next, n)"),
-    in_theme("heads", "as of the last call", "heads", "            queue.move(moment)\n", ""),
+    in_theme("heads", "as of the last call", "heads", "            queue.move(now)\n", ""),
 )
 
 AMEND = (
     in_theme(
         "amend",
         "the version is not checked",
-        "amend",
+        "admin",
         "if (record.deliveries, record.edits) != (change.deliveries, change.edits):",
         "if False:",
     ),
     in_theme(
         "amend",
         "edits are not compared",
-        "amend",
+        "admin",
         "if (record.deliveries, record.edits) != (change.deliveries, change.edits):",
         "if record.deliveries != change.deliveries:",
     ),
     in_theme(
         "amend",
         "deliveries are not compared",
-        "amend",
+        "admin",
         "if (record.deliveries, record.edits) != (change.deliveries, change.edits):",
         "if record.edits != change.edits:",
     ),
     in_theme(
         "amend",
         "a leased job is amended",
-        "amend",
-        "entry.standing == DONE or entry.standing in LEASED:",
-        "entry.standing == DONE:",
+        "admin",
+        "entry.state is State.DONE or entry.lease is not None:",
+        "entry.state is State.DONE:",
     ),
     in_theme(
         "amend",
         "a done job is amended",
-        "amend",
-        "if entry.standing == DONE or entry.standing in LEASED:",
-        "if entry.standing in LEASED:",
+        "admin",
+        "if entry.state is State.DONE or entry.lease is not None:",
+        "if entry.lease is not None:",
     ),
-    in_theme("amend", "an expired job is amended", "amend", "entry.standing in LEASED:", "entry.standing == 4:"),
-    in_theme("amend", "edits are not counted", "amend", "edits=record.edits + 1, ", ""),
-    in_theme("amend", "the place stays", "amend", "    if entry.standing in WAITING and (", "    if False and ("),
     in_theme(
-        "amend", "any change takes a new place", "amend", ' and ("run_at" in changes or "priority" in changes):', ":"
+        "amend",
+        "an expired job is amended",
+        "admin",
+        "or entry.lease is not None:",
+        "or entry.state_at(now) is State.INFLIGHT:",
+    ),
+    in_theme("amend", "edits are not counted", "admin", "edits=record.edits + 1, ", ""),
+    in_theme("amend", "the place stays", "admin", "    if entry.state is State.READY and (", "    if False and ("),
+    in_theme(
+        "amend", "any change takes a new place", "admin", ' and ("run_at" in changes or "priority" in changes):', ":"
     ),
     in_theme(
         "amend",
         "an amend wakes no wait",
         "driver",
-        "            results = amend(self.store, changes, now, self._max_payload)\n            self._wake()\n",
-        "            results = amend(self.store, changes, now, self._max_payload)\n",
+        "        with self._changing() as store:\n            return admin.amend(store, ",
+        "        with self.store.lock:\n            return admin.amend(self.store, ",
     ),
 )
 
@@ -179,28 +195,28 @@ FLOWS = (
     in_theme(
         "flow_listing",
         "what failed once has failed",
-        "flows",
-        "        if entry.standing in standings:\n",
-        "        if True:\n",
+        "reading",
+        "flow_status([entry.state_at(now) for entry in members])",
+        "flow_status([State.DLQ if entry.record.failed_at else entry.state_at(now) for entry in members])",
     ),
     in_theme(
         "flow_listing",
         "created by the first that was stored",
-        "flows",
-        "entry if id < first.record.id else first",
-        "first",
+        "reading",
+        "sorted(store.flows[id], key=lambda entry: entry.record.id)",
+        "sorted(store.flows[id], key=lambda entry: entry.stored)",
     ),
     in_theme(
         "flow_listing",
         "an open flow has succeeded",
-        "flows",
-        "FlowStatus.RUNNING if flow.open else",
-        "FlowStatus.SUCCEEDED if flow.open else",
+        "reading",
+        "flow_status([entry.state_at(now) for entry in members])",
+        "flow_status([state if (state := entry.state_at(now)).terminal else State.DONE for entry in members])",
     ),
     in_theme(
         "flow_listing",
         "a listing that was cut has no cursor",
-        "pages",
+        "reading",
         "        if looked_at == MAX_SCANNED_FLOWS:\n            return FlowPage(tuple(items), encode_cursor(last))\n",
         "        if looked_at == MAX_SCANNED_FLOWS:\n            return FlowPage(tuple(items))\n",
     ),
@@ -237,10 +253,8 @@ SEEN = (
     in_theme(
         "seen", "requeue ignores seen", "driver", "now, run_at, reset_attempts, seen)", "now, run_at, reset_attempts)"
     ),
-    in_theme(
-        "seen", "cancel ignores seen", "driver", "cancel(self.store, ids, now, seen)", "cancel(self.store, ids, now)"
-    ),
-    in_theme("seen", "delete ignores seen", "driver", "delete(self.store, ids, seen)", "delete(self.store, ids)"),
+    in_theme("seen", "cancel ignores seen", "driver", "cancel(store, ids, now, seen)", "cancel(store, ids, now)"),
+    in_theme("seen", "delete ignores seen", "driver", "delete(store, ids, seen)", "delete(store, ids)"),
     *(
         in_theme(
             "seen",
@@ -256,7 +270,7 @@ SEEN = (
         "what was seen of an ended job is ignored",
         "admin",
         "if expected is not None and _seen(entry)",
-        "if expected is not None and not finished(entry) and _seen(entry)",
+        "if expected is not None and not entry.finished and _seen(entry)",
     ),
     in_theme(
         "seen",

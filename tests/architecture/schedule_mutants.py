@@ -5,7 +5,8 @@ from tests.architecture.feature_mutants import FeatureMutant, in_theme
 COMPARE = "    if (None if row is None else row.revision) != change.expect:\n"
 ENQUEUE = "    enqueue(store, change.jobs, now, max_payload)\n"
 REPEAT = "        return True  # the reply to the same change was lost\n"
-CALL = "            results = change_schedules(self.store, changes, now, self._max_payload)\n"
+LOCK = "        with self._changing() as store:\n"
+CALL = "            return change_schedules(store, changes, now, self._max_payload)\n"
 ADD_PLACE = "insort(store.schedule_places.setdefault(row.queue, []), (row.next_at, row.name))"
 
 
@@ -92,8 +93,8 @@ CHANGES = (
         "schedules",
         "a schedule makes its queue known",
         "reading",
-        "    return sorted(name for name, queue in store.queues.items() if queue.paused or not queue.empty())\n",
-        "    found = {name for name, queue in store.queues.items() if queue.paused or not queue.empty()}\n"
+        "    return sorted(name for name, queue in store.queues.items() if queue.paused or queue.entries)\n",
+        "    found = {name for name, queue in store.queues.items() if queue.paused or queue.entries}\n"
         "    return sorted(found.union(store.schedule_places))\n",
     ),
     in_theme(
@@ -108,15 +109,13 @@ CHANGES = (
         "races",
         "compared first, changed then",
         "driver",
-        "        with self.store.lock:\n" + CALL,
+        LOCK + CALL,
         "        rows = dict(self.store.schedules)\n"
         "        if any(change.expect and change.expect != rows[change.name].revision for change in changes):\n"
         "            return [False for _ in changes]\n"
         "        import asyncio\n"
         "        from msgspec.structs import replace\n"
-        "        await asyncio.sleep(0)\n"
-        "        with self.store.lock:\n"
-        "            changes = [\n"
+        "        await asyncio.sleep(0)\n" + LOCK + "            changes = [\n"
         "                replace(change, expect=known.revision if known else None)\n"
         "                for change in changes\n"
         "                for known in [self.store.schedules.get(change.name)]\n"
@@ -155,8 +154,8 @@ JOBS = (
         "schedule_jobs",
         "a change wakes no wait",
         "driver",
-        f"{CALL}            self._wake()\n",
-        CALL,
+        LOCK + CALL,
+        "        with self.store.lock:\n" + CALL.replace("(store", "(self.store"),
     ),
 )
 
@@ -205,14 +204,16 @@ PAGES = (
     pages("nothing comes next behind a cursor", AHEAD, "        if last < len(places) and wanted.after is None:\n"),
     pages("nothing comes next beside what is due", AHEAD, "        if last == 0 and places:\n"),
     verbs(
-        "a page of any size", "after, min(limit, MAX_SCHEDULES_PER_PAGE)))\n\n    async", "after, limit))\n\n    async"
+        "a page of any size",
+        "ScheduleQuery(asked, queue, after, min(limit, MAX_SCHEDULES_PER_PAGE))",
+        "ScheduleQuery(asked, queue, after, limit)",
     ),
     verbs(
         "a page of any size of due rows",
         "DueQuery(asked, now, after, min(limit, MAX_SCHEDULES_PER_PAGE))",
         "DueQuery(asked, now, after, limit)",
     ),
-    verbs("a naive moment is taken", '        check_moment(now, "now")\n', ""),
+    verbs("a naive moment is taken", '    check_moment(now, "now")\n', ""),
     verbs("names are not sorted", "tuple(sorted(set(_storable(names))))", "tuple(set(_storable(names)))"),
     verbs("a queue that is named twice", "tuple(dict.fromkeys(_storable(queues)))", "tuple(_storable(queues))"),
 )

@@ -122,8 +122,8 @@ class RetryInTwoSteps(MemoryDriver):
         if refused is not None:
             return refused
         await asyncio.sleep(0)  # here the process dies, or the call is cancelled
-        with self.store.lock:
-            admin.requeue(self.store, [before.id], now, outcome.run_at, False)
+        with self._changing() as store:
+            admin.requeue(store, [before.id], now, outcome.run_at, False)
             given_back = outcome.attempts == before.attempts
             entry.record = replace(
                 entry.record,
@@ -132,8 +132,7 @@ class RetryInTwoSteps(MemoryDriver):
                 failed_at=outcome.failed_at or before.failed_at,
                 lost=before.lost if given_back else 0,
             )
-            entry.settled, entry.settled_as = outcome.lease.token, Retry
-            self._wake()
+            entry.settled = (outcome.lease.token, Retry)
         return None
 
     def sibling(self):

@@ -2,7 +2,7 @@
 
 No program can do so without these functions. They let the conformance suite hold the memory driver, too, to the chapter
 on damaged records. `reserve` meets the first three kinds where they are due. A record of unknown state is due nowhere,
-so it is noted as unmet, and the next reserve meets it there.
+so it is put into the line of due jobs, and the next reserve meets it there.
 """
 
 from typing import Any, Literal, TypeAlias
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.records import UNKNOWN, Entry, finished
+from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 
 Damage: TypeAlias = Literal["type", "payload", "number", "state"]
@@ -52,7 +52,6 @@ def damage(driver: MemoryDriver, id: str, how: Damage) -> None:
         entry = store.entries[id]
         if how != "state":
             entry.record = replace(entry.record, **_FIELDS[how])
-            entry.tampered = True
             return
         _lose_state(store, entry)
 
@@ -69,16 +68,10 @@ def damage_field(driver: MemoryDriver, id: str, field: str, kind: str) -> bool:
             return False
         else:
             entry.record = replace(entry.record, **{field: _VALUES[kind]})
-            entry.tampered = True
         return True
 
 
 def _lose_state(store: MemoryStore, entry: Entry) -> None:
-    if finished(entry):
-        store.reopen(entry)
-    store.take_out(entry, entry.record)
-    entry.queue.set_standing(entry, UNKNOWN)
-    if entry.record.flow_id is not None:
-        store.flows[entry.record.flow_id].dead[entry] = None
-    entry.tampered = True
-    store.unmet[entry.record.id] = entry
+    store.leave(entry)
+    entry.state = "lost"
+    store.queue_of(entry).line_up(entry)

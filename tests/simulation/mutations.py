@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from taskharbor.client.enqueue import _Batch
-from taskharbor.drivers.memory import MemoryDriver, flows
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory import leases as leases_module
 from taskharbor.drivers.memory import settle as settle_module
-from taskharbor.drivers.memory.records import BLOCKED
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import LeaseExpired, LeaseMismatch
+from taskharbor.model.job import State
 from taskharbor.model.outcome import Ack
 from taskharbor.policy import decide, trail
 from taskharbor.tasks.results import Results
@@ -209,11 +209,12 @@ def a_timeout_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def dependents_are_released_too_early(patch: pytest.MonkeyPatch) -> None:
-    def early(store: Any, dependent: Any, now: int) -> None:
-        if dependent.standing == BLOCKED:
-            store.join(dependent, dependent.record, now)
+    def early(store: Any, entry: Any, dependents: Any, now: Any) -> None:
+        for dependent in dependents:
+            if dependent.state is State.BLOCKED:
+                store.join(dependent, now)
 
-    patch.setattr(flows, "_one_less", early)
+    patch.setattr(settle_module, "release_dependents", early)
 
 
 @mutation

@@ -8,15 +8,23 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
-from taskharbor.drivers.memory.flows import link
-from taskharbor.drivers.memory.heaps import OrderedEntries
-from taskharbor.drivers.memory.records import CANCELLED, MICROSECOND, Entry, damage_of, finished, readable, state_at
+from taskharbor.drivers.memory.flows import join_or_block
+from taskharbor.drivers.memory.queue import Line
+from taskharbor.drivers.memory.records import Entry, readable
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
-from taskharbor.model.bounds import check_moment, check_name
-from taskharbor.model.errors import DriverError
+from taskharbor.drivers.refusals import (
+    amended_since,
+    changed_since,
+    no_job,
+    not_amendable,
+    paired,
+    still_needed,
+    wrong_state,
+)
+from taskharbor.model.amendment import Amend
+from taskharbor.model.bounds import check_amend, check_moment, check_name
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
 from taskharbor.model.job import Seen, State, WorkerInfo
-from taskharbor.model.times import to_us
 
 
 def _for_each(
@@ -37,7 +45,7 @@ def _for_each(
 
 def _seen(entry: Entry) -> Seen:
     """What `inspect` shows of it."""
-    record = entry.record if damage_of(entry) is None else readable(entry)
+    record = readable(entry)
     return Seen(record.deliveries, record.edits, record.finished_at)
 
 
@@ -50,30 +58,20 @@ def requeue(
     seen: Sequence[Seen] | None = None,
 ) -> list[DriverError | None]:
     """Bring dead and cancelled jobs back."""
-    moment = to_us(now)
     if run_at is not None:
         check_moment(run_at, "run_at")
 
     def act(entry: Entry) -> DriverError | None:
-        state = state_at(entry, moment)
+        state = entry.state_at(now)
         if state is not State.DLQ and state is not State.CANCELLED:
             return wrong_state(entry.record.id, state, "requeue")
+        store.leave(entry)
         record = replace(entry.record, reason="", finished_at=None, lost=0, run_at=run_at, note=b"")
-        if reset_attempts:
-            record = replace(record, attempts=0)
-        if record.flow_id is not None:
-            store.flows[record.flow_id].cancelled = False
-        was_finished = finished(entry)
-        store.take_out(entry, record)
-        store.block(entry)
-        store.unmet.pop(record.id, None)
+        entry.record = replace(record, attempts=0) if reset_attempts else record
         entry.lost_at = None
-        if was_finished:
-            store.reopen(entry)
-        if record.depends_on:
-            link(store, entry)
-        if not entry.open:
-            store.join(entry, record, moment)
+        if record.flow_id is not None:
+            store.cancelled_flows.discard(record.flow_id)
+        join_or_block(store, entry, now)
         return None
 
     return _for_each(store, ids, seen, act)
@@ -87,15 +85,13 @@ def cancel(
     reason: str = CANCELLED_REASON,
 ) -> list[DriverError | None]:
     """Cancel what is not terminal."""
-    moment = to_us(now)
 
     def act(entry: Entry) -> DriverError | None:
-        state = state_at(entry, moment)
-        if state is State.CANCELLED:
-            return None
+        state = entry.state_at(now)
         if state is State.DONE or state is State.DLQ:
             return wrong_state(entry.record.id, state, "cancel")
-        store.finish(entry, CANCELLED, replace(entry.record, reason=reason, finished_at=now), moment)
+        if state is not State.CANCELLED:
+            store.finish(entry, State.CANCELLED, now, reason=reason)
         return None
 
     return _for_each(store, ids, seen, act)
@@ -103,12 +99,11 @@ def cancel(
 
 def cancel_flow(store: MemoryStore, flow_id: str, now: datetime) -> int:
     """Cancel what is not terminal in a flow, and whatever is stored in it from now on."""
-    flow = store.flows.get(flow_id)
-    if flow is None:
+    members = store.flows.get(flow_id)
+    if members is None:
         return 0
-    flow.cancelled = True
-    moment = to_us(now)
-    open_ids = [entry.record.id for entry in flow.members if not state_at(entry, moment).terminal]
+    store.cancelled_flows.add(flow_id)
+    open_ids = [entry.record.id for entry in members if not entry.state_at(now).terminal]
     cancel(store, open_ids, now, reason=FLOW_CANCELLED_REASON)
     return len(open_ids)
 
@@ -117,35 +112,67 @@ def delete(store: MemoryStore, ids: Sequence[str], seen: Sequence[Seen] | None =
     """Forget jobs that no unfinished job depends on."""
 
     def act(entry: Entry) -> DriverError | None:
-        if entry.holds:
-            return still_needed(entry.record.id, entry.holds)
+        needed_by = sum(not dependent.finished for dependent in entry.dependents)
+        if needed_by:
+            return still_needed(entry.record.id, needed_by)
         store.remove(entry)
         return None
 
     return _for_each(store, ids, seen, act)
 
 
+def amend(
+    store: MemoryStore, changes: Sequence[Amend], now: datetime, max_payload: int
+) -> list[TaskHarborError | None]:
+    """Change jobs one after the other; a refused change has its error in its place."""
+    return [_amend_one(store, change, now, max_payload) for change in changes]
+
+
+def _amend_one(store: MemoryStore, change: Amend, now: datetime, max_payload: int) -> TaskHarborError | None:
+    try:
+        check_amend(change, max_payload)
+    except InvalidJob as invalid:
+        return invalid
+    entry = store.entries.get(change.id)
+    if entry is None:
+        return no_job(change.id)
+    if entry.state is State.DONE or entry.lease is not None:
+        return not_amendable(change.id, "done" if entry.state is State.DONE else "under a lease")
+    record = entry.record
+    if (record.deliveries, record.edits) != (change.deliveries, change.edits):
+        return amended_since(change.id)
+    changes = change.changes()
+    if isinstance(change.metadata, dict):
+        changes["metadata"] = dict(change.metadata)  # the caller's dict stays the caller's
+    entry.record = replace(record, edits=record.edits + 1, **changes)
+    if entry.state is State.READY and ("run_at" in changes or "priority" in changes):
+        store.join(entry, now)
+    return None
+
+
 def prune(store: MemoryStore, before: datetime, limit: int, retention: timedelta) -> int:
     """Forget up to `limit` jobs that are kept no longer, the oldest first."""
-    moment = to_us(before)
-    pruned = _prune(store, store.finished, moment, limit)
-    return pruned + _prune(store, store.kept, moment + retention // MICROSECOND, limit - pruned)
+    pruned = _prune(store, store.finished, before, limit)
+    return pruned + _prune(store, store.kept, before + retention, limit - pruned)
 
 
-def _prune(store: MemoryStore, ended: OrderedEntries, moment: int, limit: int) -> int:
-    pruned = 0
-    while pruned < limit and (first := ended.first()) is not None and first < moment:
-        entry = ended.pop()
-        assert entry is not None
-        flow = store.flows[entry.record.flow_id] if entry.record.flow_id is not None else None
-        if entry.holds or (flow is not None and flow.open):
-            # Parked until what needs it has finished, or each prune would wade through all of these again.
-            entry.parked = True
-            if flow is not None and flow.open:
-                flow.parked[entry] = None
-            continue
-        store.remove(entry)
-        pruned += 1
+def _prune(store: MemoryStore, ended: Line, before: datetime, limit: int) -> int:
+    needed, pruned = [], 0
+    open_flows: dict[str | None, bool] = {None: False}
+    while pruned < limit and (first := ended.first()) is not None and first[0][0] < before:
+        place, entry = first
+        flow_id = entry.record.flow_id
+        if flow_id is not None and flow_id not in open_flows:  # none of them ends here: it is worked out once
+            open_flows[flow_id] = not all(member.finished for member in store.flows[flow_id])
+        is_needed = not all(dependent.finished for dependent in entry.dependents)
+        if is_needed or open_flows[flow_id]:
+            ended.remove(entry)
+            needed.append((place, entry))
+        else:
+            store.remove(entry)
+            pruned += 1
+    for place, entry in needed:
+        ended.put(entry, *place)
     return pruned
 
 
@@ -161,6 +188,7 @@ def resume(store: MemoryStore, name: str) -> None:
     if queue is not None and queue.paused:
         queue.paused = False
         queue.arrived = store.next_number()
+        store.forget_if_empty(queue)
 
 
 def beat(store: MemoryStore, worker: WorkerInfo, now: datetime) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.base import BlockingCalls, Driver
 from taskharbor.drivers.heads import check_next
-from taskharbor.drivers.memory import admin, pages, reading
-from taskharbor.drivers.memory.amend import amend
+from taskharbor.drivers.memory import admin, reading
 from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.heads import heads
 from taskharbor.drivers.memory.leases import extend, release
@@ -51,7 +51,6 @@ class MemoryDriver(Driver):
         name, self._retention, self._max_payload = parse(dsn)
         self._dsn = dsn
         self.store = _store_named(name) if name else MemoryStore()
-        self._worker = ""  # the last worker name that was checked
         self._drained: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
 
     @property
@@ -84,23 +83,20 @@ class MemoryDriver(Driver):
     # The four verbs
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        with self.store.lock:
-            results = enqueue(self.store, jobs, now, self._max_payload)
-            self._wake()
-            return results
+        with self._changing() as store:
+            return enqueue(store, jobs, now, self._max_payload)
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
-        if worker and worker != self._worker:
+        if worker:
             check_name(worker, "worker")
-            self._worker = worker  # the same worker calls again and again
         store = self.store
         with store.lock:
-            reserved = reserve(store, queues, now, lease_for, limit, worker) if limit > 0 else []
+            reserved = reserve(store, queues, now, lease_for, limit, worker)
             for name in queues:
                 queue = store.queues.get(name)
-                if queue is not None and queue.drained():
+                if queue is not None and (queue.paused or queue.peek() is None):
                     self._drained[name] = queue.arrived
             return reserved
 
@@ -115,10 +111,8 @@ class MemoryDriver(Driver):
             return extend(self.store, leases, now, lease_for, notes)
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
-        with self.store.lock:
-            results = settle(self.store, outcomes, now, self._max_payload)
-            self._wake()
-            return results
+        with self._changing() as store:
+            return settle(store, outcomes, now, self._max_payload)
 
     # Beside the verbs
 
@@ -127,10 +121,8 @@ class MemoryDriver(Driver):
             return reading.results(self.store, ids)
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        with self.store.lock:
-            number = release(self.store, worker, now, keep)
-            self._wake()
-            return number
+        with self._changing() as store:
+            return release(store, worker, now, keep)
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         store = self.store
@@ -150,10 +142,15 @@ class MemoryDriver(Driver):
             with store.lock:
                 store.waiters.remove(waiting)
 
-    def _wake(self) -> None:
-        waiters, queues = self.store.waiters, self.store.queues
-        if waiters:
-            waiters.wake({name: queues[name].arrived for name in waiters.queues() if name in queues})
+    @contextmanager
+    def _changing(self) -> Iterator[MemoryStore]:
+        """The store, for a call after which a reserve may find more: such a call ends the calls of `wait`."""
+        store = self.store
+        with store.lock:
+            yield store
+            if store.waiters:
+                queues = [store.queues[name] for name in store.waiters.queues() if name in store.queues]
+                store.waiters.wake({queue.name: queue.arrived for queue in queues})
 
     # Pause
 
@@ -162,11 +159,8 @@ class MemoryDriver(Driver):
             admin.pause(self.store, queue)
 
     async def resume(self, queue: str) -> None:
-        with self.store.lock:
-            admin.resume(self.store, queue)
-            self._wake()
-            if queue in self.store.queues:
-                self.store.forget_if_empty(self.store.queues[queue])
+        with self._changing() as store:
+            admin.resume(store, queue)
 
     async def is_paused(self, queue: str) -> bool:
         with self.store.lock:
@@ -203,44 +197,34 @@ class MemoryDriver(Driver):
         reset_attempts: bool = False,
         seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
-        with self.store.lock:
-            results = admin.requeue(self.store, ids, now, run_at, reset_attempts, seen)
-            self._wake()
-            return results
+        with self._changing() as store:
+            return admin.requeue(store, ids, now, run_at, reset_attempts, seen)
 
     async def cancel(
         self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
     ) -> list[DriverError | None]:
-        with self.store.lock:
-            results = admin.cancel(self.store, ids, now, seen)
-            self._wake()
-            return results
+        with self._changing() as store:
+            return admin.cancel(store, ids, now, seen)
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
-        with self.store.lock:
-            results = admin.delete(self.store, ids, seen)
-            self._wake()
-            return results
+        with self._changing() as store:
+            return admin.delete(store, ids, seen)
 
     async def prune(self, before: datetime, limit: int) -> int:
         with self.store.lock:
             return admin.prune(self.store, before, limit, self._retention)
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
-        with self.store.lock:
-            results = amend(self.store, changes, now, self._max_payload)
-            self._wake()
-            return results
+        with self._changing() as store:
+            return admin.amend(store, changes, now, self._max_payload)
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
         with self.store.lock:
             return reading.flow(self.store, flow_id, now)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        with self.store.lock:
-            number = admin.cancel_flow(self.store, flow_id, now)
-            self._wake()
-            return number
+        with self._changing() as store:
+            return admin.cancel_flow(store, flow_id, now)
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         with self.store.lock:
@@ -252,11 +236,11 @@ class MemoryDriver(Driver):
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         with self.store.lock:
-            return pages.list_jobs(self.store, now, wanted)
+            return reading.list_jobs(self.store, now, wanted)
 
     async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
         with self.store.lock:
-            return pages.list_flows(self.store, wanted)
+            return reading.list_flows(self.store, now, wanted)
 
     # Figures and the audit
 
@@ -281,10 +265,8 @@ class MemoryDriver(Driver):
     # Schedules
 
     async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
-        with self.store.lock:
-            results = change_schedules(self.store, changes, now, self._max_payload)
-            self._wake()
-            return results
+        with self._changing() as store:
+            return change_schedules(store, changes, now, self._max_payload)
 
     async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
         with self.store.lock:
@@ -297,4 +279,6 @@ class MemoryDriver(Driver):
 
 def _store_named(name: str) -> MemoryStore:
     with _STORES_LOCK:
-        return _STORES.setdefault(name, MemoryStore()) if name not in _STORES else _STORES[name]
+        if name not in _STORES:
+            _STORES[name] = MemoryStore()
+        return _STORES[name]

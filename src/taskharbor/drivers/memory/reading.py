@@ -1,32 +1,35 @@
-"""Reading jobs, flows, queues and workers. Nothing here changes a job."""
+"""Reading jobs, flows, queues and workers. Nothing here changes a job.
+
+A listing looks at a bounded number of jobs or flows in a call, and says where it stopped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.base import WORKER_SILENCE
+from taskharbor.drivers.base import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS, WORKER_SILENCE
+from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.memory.flows import last_in_place, waiting_for
-from taskharbor.drivers.memory.records import DONE, STATES, Entry, damage_of, outward, readable, state_at
+from taskharbor.drivers.memory.records import Entry, readable
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.queries import check_cap
+from taskharbor.drivers.queries import FlowQuery, JobQuery, check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
-from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
-from taskharbor.model.times import from_us, to_us
+from taskharbor.model.job import FlowInfo, FlowPage, JobInfo, Page, State, WorkerInfo, flow_status
+from taskharbor.model.times import from_us
 
 
-def info(store: MemoryStore, entry: Entry, now: int) -> JobInfo:
+def info(store: MemoryStore, entry: Entry, now: datetime) -> JobInfo:
     """A job as it reads at a moment."""
-    state = state_at(entry, now)
-    record = outward(entry.record) if damage_of(entry) is None else readable(entry)
-    if state is State.INFLIGHT:
-        return JobInfo(record, state, entry.worker, entry.lease.expires_at if entry.lease else None)
+    record, state = readable(entry), entry.state_at(now)
+    if state is State.INFLIGHT and entry.lease is not None:
+        return JobInfo(record, state, entry.worker, entry.lease.expires_at)
     if state is State.BLOCKED:
         return JobInfo(record, state, waiting_for=waiting_for(store, entry))
-    if state is State.READY and entry.lease:  # its lease is over
+    if entry.lease is not None:  # its lease is over
         return JobInfo(replace(record, run_at=None), state)
     return JobInfo(record, state)
 
@@ -36,58 +39,96 @@ def inspect(store: MemoryStore, id: str, now: datetime) -> JobInfo:
     entry = store.entries.get(id)
     if entry is None:
         raise no_job(id)
-    return info(store, entry, to_us(now))
+    return info(store, entry, now)
 
 
-def counts(store: MemoryStore, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+def list_jobs(store: MemoryStore, now: datetime, wanted: JobQuery) -> Page:
+    """A page of jobs in the order of their ids, or against it."""
+    entries: Iterable[Entry] = store.entries.values()
+    if wanted.flow_id is not None:
+        entries = store.flows.get(wanted.flow_id, ())
+    ids = (entry.record.id for entry in entries if wanted.state in (None, entry.state_at(now)))
+    items: list[JobInfo] = []
+    last = ""
+    for looked_at, id in enumerate(_in_order(ids, wanted.after, wanted.newest)):
+        if looked_at == MAX_SCANNED_JOBS:
+            return Page(tuple(items), encode_cursor(last))
+        found = info(store, store.entries[id], now)
+        if wanted.fits(found.job, found.state):
+            if len(items) == wanted.limit:
+                return Page(tuple(items), encode_cursor(last))
+            items.append(replace(found, job=wanted.shown(found.job)))
+        last = id
+    return Page(tuple(items))
+
+
+def list_flows(store: MemoryStore, now: datetime, wanted: FlowQuery) -> FlowPage:
+    """A page of flows in the order of their ids, or against it."""
+    items: list[FlowInfo] = []
+    last = ""
+    for looked_at, id in enumerate(_in_order(store.flows, wanted.after, wanted.newest)):
+        if looked_at == MAX_SCANNED_FLOWS:
+            return FlowPage(tuple(items), encode_cursor(last))
+        members = sorted(store.flows[id], key=lambda entry: entry.record.id)
+        status = flow_status([entry.state_at(now) for entry in members])
+        first, newest = readable(members[0]), readable(members[-1])
+        found = FlowInfo(id, status, first.created_at, newest.created_at, (), ())
+        if wanted.fits(found):
+            if len(items) == wanted.limit:
+                return FlowPage(tuple(items), encode_cursor(last))
+            items.append(found)
+        last = id
+    return FlowPage(tuple(items))
+
+
+def _in_order(ids: Iterable[str], after: str | None, newest: bool) -> list[str]:
+    """The ids of a page and of those that follow it."""
+    if newest:
+        return sorted((id for id in ids if after is None or id < after), reverse=True)
+    return sorted(id for id in ids if after is None or id > after)
+
+
+def counts(store: MemoryStore, now: datetime, cap: int | None) -> dict[str, dict[str, int]]:
     """How many jobs each queue has in each state; `cap` stands for that many or more."""
     check_cap(cap)
-    moment = to_us(now)
     by_queue: dict[str, dict[str, int]] = {}
     for name, queue in sorted(store.queues.items()):
-        queue.move(moment)
-        states: dict[str, int] = {}
-        for standing, number in enumerate(queue.counts):
-            if number:
-                state = STATES[standing].value
-                number += states.get(state, 0)
-                states[state] = number if cap is None else min(number, cap)
-        if states:
-            by_queue[name] = states
+        for entry in queue.entries:
+            states = by_queue.setdefault(name, {})
+            state = entry.state_at(now).value
+            number = states.get(state, 0) + 1
+            states[state] = number if cap is None else min(number, cap)
     return by_queue
 
 
 def upcoming(store: MemoryStore, names: Sequence[str], now: datetime) -> datetime | None:
-    """When the next job becomes due in these queues, or the next lease ends, though nothing is called."""
-    moment, found = to_us(now), []
+    """The earliest moment at which time alone makes a job of these queues reservable."""
+    found = []
     for name in names:
         queue = store.queues.get(name)
         if queue is not None and not queue.paused:
-            queue.move(moment)
-            if (due := queue.calendar.next()) is not None:
-                found.append(due)
+            queue.move(now)
+            if (first := queue.ahead.first()) is not None:
+                found.append(first[0][0])
     return from_us(min(found)) if found else None
 
 
 def queues(store: MemoryStore) -> list[str]:
     """The queues that hold a job or are paused."""
-    return sorted(name for name, queue in store.queues.items() if queue.paused or not queue.empty())
+    return sorted(name for name, queue in store.queues.items() if queue.paused or queue.entries)
 
 
 def is_paused(store: MemoryStore, name: str) -> bool:
     """Whether a queue is paused."""
-    queue = store.queues.get(name)
-    return queue is not None and queue.paused
+    return name in store.queues and store.queues[name].paused
 
 
 def flow(store: MemoryStore, flow_id: str, now: datetime) -> FlowInfo:
     """One flow, or JobNotFound."""
-    found = store.flows.get(flow_id)
-    if found is None:
+    if flow_id not in store.flows:
         raise no_flow(flow_id)
-    moment = to_us(now)
-    members = sorted(found.members, key=lambda entry: entry.record.id)
-    return flow_info(flow_id, tuple(info(store, entry, moment) for entry in members))
+    members = sorted(store.flows[flow_id], key=lambda entry: entry.record.id)
+    return flow_info(flow_id, tuple(info(store, entry, now) for entry in members))
 
 
 def results(store: MemoryStore, ids: Sequence[str]) -> dict[str, bytes | None]:
@@ -96,7 +137,7 @@ def results(store: MemoryStore, ids: Sequence[str]) -> dict[str, bytes | None]:
     for id in ids:
         if (entry := store.entries.get(id)) is not None:
             last = last_in_place(store, entry)
-            if last.standing == DONE and last.record.handed_to is None:  # else the job in its place is gone
+            if last.state is State.DONE and last.record.handed_to is None:  # else the job in its place is gone
                 found[id] = last.record.result
     return found
 

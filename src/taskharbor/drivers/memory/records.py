@@ -1,123 +1,82 @@
-"""One job in the store: its record, its standing, and what ties it to other jobs.
-
-`standing` is true at the moment to which its queue was last moved (see queue.py); `state_at` returns the state of the
-contract for any moment, from the record, the lease and `now` alone:
-
-    BLOCKED    open dependencies          INFLIGHT   leased                  DONE, DLQ, CANCELLED   terminal
-    SCHEDULED  run_at lies ahead          EXPIRED    lease over, due again   UNKNOWN                damaged
-    READY      due
-
-Moments are whole microseconds since 1970 (`to_us`): exact for any datetime, and cheaper than one to compare.
-"""
+"""One job in the store: its record, its state, and what ties it to other jobs."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import datetime
 
-import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers import damage
-from taskharbor.model.job import JobRecord, State
+from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.lease import Lease
-from taskharbor.model.outcome import Ack
+from taskharbor.model.outcome import Outcome
 from taskharbor.model.safe_repr import shown
 
-if TYPE_CHECKING:
-    from taskharbor.drivers.memory.queue import JobQueue
 
-BLOCKED, SCHEDULED, READY, EXPIRED, INFLIGHT, DONE, DLQ, CANCELLED, UNKNOWN = STANDINGS = range(9)
+@dataclass(eq=False, slots=True, repr=False)
+class Entry:
+    """A job as the store keeps it.
 
-STATES = {
-    BLOCKED: State.BLOCKED,
-    SCHEDULED: State.SCHEDULED,
-    READY: State.READY,
-    EXPIRED: State.READY,
-    INFLIGHT: State.INFLIGHT,
-    DONE: State.DONE,
-    DLQ: State.DLQ,
-    CANCELLED: State.CANCELLED,
-    UNKNOWN: State.DLQ,
-}
-
-DUE = frozenset({READY, EXPIRED})
-LEASED = frozenset({INFLIGHT, EXPIRED})
-WAITING = frozenset({READY, SCHEDULED})
-_FINISHED = frozenset({DONE, CANCELLED})
-
-LISTED = (BLOCKED, DLQ, CANCELLED)
-
-MICROSECOND = timedelta(microseconds=1)
-
-
-class Entry(msgspec.Struct, eq=False, gc=False):
-    """A job as the store keeps it: a struct, which is made in 0.1 µs, and a key of dicts by identity.
-
-    The garbage collector does not see entries: with a hundred thousand of them its full passes cost a third of the
-    throughput. So nothing that an entry refers to may refer back to it, except its queue, which `MemoryStore` empties
-    when it goes.
+    `state` changes by calls alone. It is READY for a scheduled job too, and INFLIGHT for one whose lease has expired:
+    `state_at` returns the state of the contract for any moment.
     """
 
     record: JobRecord
-    queue: JobQueue
-    stored: int  # the number of its enqueue: dependents released together join in this order
-    standing: int = UNKNOWN
-    time: int = 0  # since when it is due
-    arrival: int = 0  # its place among those that are due since then
-    moment: int | None = None  # where it is in the queue's calendar: the end of its lease, else its run_at
-    place: int | None = None  # the ticket of its item in a heap; an item with any other ticket is stale
+    stored: int  # the number of its enqueue: dependents that are released together join in this order
+    state: State | str = State.BLOCKED  # a plain str: another program (a test) wrote it
+    due_at: datetime = EPOCH  # since when it is due, unless it comes back by the end of its lease
+    arrival: int = 0  # its place among those that are due since the same moment
     lease: Lease | None = None  # the last one until it is settled or given back, also after it has ended
     worker: str = ""  # the worker that has that lease
-    settled: str | None = None  # the token of its last outcome, until it is reserved again
-    settled_as: type = Ack  # the kind of that outcome
+    settled: tuple[str, type[Outcome]] | None = None  # token and kind of its last outcome, until it is reserved again
     lost_at: datetime | None = None  # when it was released, until it is reserved or requeued
-    open: int = 0  # how many dependencies are not done, while it is blocked
-    dependents: dict[Entry, bool] | None = None  # each job that depends on it → whether that one is unfinished
-    holds: int = 0  # how many of its dependents are unfinished
-    parked: bool = False  # finished, but something unfinished keeps it from being pruned
-    plain: bool = True  # no group, flow, dependencies or keep_for: nothing but its queue cares how it ends
-    tampered: bool = False  # a test damaged its record: check it before it is run
+    open: set[Entry] = field(default_factory=set)  # its dependencies that are not done
+    dependents: set[Entry] = field(default_factory=set)  # the jobs that name it in their `depends_on`
 
     def __repr__(self) -> str:
-        return shown(self, "record", "standing", "worker", "lease")
+        return shown(self, "record", "state", "worker", "lease")
 
+    @property
+    def finished(self) -> bool:
+        """Done or cancelled: it will never run again. A dead job is unfinished, because it may be requeued."""
+        return self.state is State.DONE or self.state is State.CANCELLED
 
-def finished(entry: Entry) -> bool:
-    """Done or cancelled: it will never run again. A dead job is unfinished, because it may be requeued."""
-    return entry.standing in _FINISHED
+    @property
+    def moment(self) -> datetime | None:
+        """When it becomes ready by time alone: at the end of its lease, else at its `run_at`."""
+        return self.record.run_at if self.lease is None else self.lease.expires_at
 
+    @property
+    def waits_since(self) -> datetime:
+        """Since when it is due."""
+        return self.due_at if self.lease is None else self.lease.expires_at
 
-def state_at(entry: Entry, now: int) -> State:
-    """The state of the contract at a moment."""
-    standing, moment = entry.standing, entry.moment
-    if standing in LEASED:
-        return State.INFLIGHT if moment is not None and moment > now else State.READY
-    if standing in WAITING:
-        return State.SCHEDULED if moment is not None and moment > now else State.READY
-    return STATES[standing]
+    def state_at(self, now: datetime) -> State:
+        """The state of the contract: it follows from the entry and `now` alone."""
+        if not isinstance(self.state, State):
+            return State.DLQ
+        is_ahead = self.moment is not None and self.moment > now
+        if self.state is State.INFLIGHT:
+            return State.INFLIGHT if is_ahead else State.READY
+        if self.state is State.READY:
+            return State.SCHEDULED if is_ahead else State.READY
+        return self.state
 
 
 def damage_of(entry: Entry) -> str | None:
-    """What another program did to the record that would stop a worker, or None."""
-    if not entry.tampered:
-        return None
-    return damage.damage_of(entry.record) or ("unknown state" if entry.standing == UNKNOWN else None)
-
-
-def outward(record: JobRecord) -> JobRecord:
-    """The record as a caller gets it: the dict inside an immutable record is not immutable, so it is a copy."""
-    return replace(record, metadata=dict(record.metadata)) if record.metadata else record
+    """What another program did to the entry that would stop a worker, or None."""
+    return damage.damage_of(entry.record) or (None if isinstance(entry.state, State) else "unknown state")
 
 
 def readable(entry: Entry) -> JobRecord:
-    """A damaged record as it can be shown: every field of the right kind. The store keeps it as it was found."""
-    shown = damage.readable(entry.record)
-    if entry.standing == UNKNOWN:
-        shown = replace(shown, reason=damaged_reason(entry))
-    return outward(shown)
+    """The record as a caller gets it, every field of the right kind. The store keeps a damaged one as it was found.
 
-
-def damaged_reason(entry: Entry) -> str:
-    """The reason of a damaged record."""
-    return damage.damaged_reason(damage_of(entry) or "")
+    The dict inside an immutable record is not immutable, so it is a copy.
+    """
+    record, found = entry.record, damage_of(entry)
+    if found is not None:
+        record = damage.readable(record)
+        if not isinstance(entry.state, State):
+            record = replace(record, reason=damage.damaged_reason(found))
+    return replace(record, metadata=dict(record.metadata))

@@ -1,8 +1,7 @@
 """The store: all jobs, and the few transitions of which every call is made.
 
 Nothing here is asynchronous and nothing locks: the driver has `lock` around each call, so each is one transaction.
-Every job is in `entries`. Its queue knows its place in the order, its flow and its dependencies whether it is
-unfinished.
+Every job is in `entries`. Its queue knows where `reserve` finds it, and its flow that it is a member.
 """
 
 from __future__ import annotations
@@ -11,32 +10,18 @@ import os
 import threading
 import weakref
 from datetime import datetime
-from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
+from taskharbor.drivers.damage import damaged_reason
 from taskharbor.drivers.memory.audit import StoredEntries
 from taskharbor.drivers.memory.figures import StoredFigures
-from taskharbor.drivers.memory.flows import StoredFlow, hold, unhold, unlink
-from taskharbor.drivers.memory.heaps import OrderedEntries
-from taskharbor.drivers.memory.names import OrderedNames
-from taskharbor.drivers.memory.queue import JobQueue
-from taskharbor.drivers.memory.records import (
-    BLOCKED,
-    DLQ,
-    DONE,
-    INFLIGHT,
-    LISTED,
-    MICROSECOND,
-    UNKNOWN,
-    Entry,
-    damaged_reason,
-    finished,
-)
+from taskharbor.drivers.memory.queue import JobQueue, Line
+from taskharbor.drivers.memory.records import Entry, damage_of
 from taskharbor.drivers.wait_calls import WaitCalls
-from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
+from taskharbor.model.job import EPOCH, JobRecord, State, WorkerInfo
 from taskharbor.model.schedule import StoredSchedule
-from taskharbor.model.times import to_us
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 _forking = threading.Lock()
@@ -51,9 +36,10 @@ class MemoryStore:
         self.lock = threading.Lock()
         self.entries: dict[str, Entry] = {}
         self.queues: dict[str, JobQueue] = {}
-        self.flows: dict[str, StoredFlow] = {}
-        self.finished = OrderedEntries()  # done and cancelled jobs by the time they finished, for prune
-        self.kept = OrderedEntries()  # those with a `keep_for`, by the end of that
+        self.flows: dict[str, dict[Entry, None]] = {}  # the members of each, in the order of enqueue
+        self.cancelled_flows: set[str] = set()
+        self.finished = Line()  # done and cancelled jobs by the time they finished, for prune
+        self.kept = Line()  # those with a `keep_for`, by the end of that
         self.figures = StoredFigures()
         self.audit = StoredEntries()
         self.schedules: dict[str, StoredSchedule] = {}
@@ -62,209 +48,102 @@ class MemoryStore:
         self.workers: dict[str, WorkerInfo] = {}
         self.waiters = WaitCalls()
         self.number = 0  # the last number given; everything that has an order of arrival takes one
-        self.unmet: dict[str, Entry] = {}  # damaged (by a test) so that no queue would ever reach them
         self.time = EPOCH
-        self.ids = OrderedNames(self.entries.__contains__)
-        self.flow_ids = OrderedNames(self.flows.__contains__)
-        # Jobs that are, or once were, in a state that few of many are in: so that they can be listed by it.
-        self.ids_in = {standing: OrderedNames(partial(_stands, self.entries, standing)) for standing in LISTED}
-
-    def __del__(self) -> None:
-        # Queues and entries refer to each other, and the garbage collector does not see entries: separate them by hand.
-        for queue in self.queues.values():
-            queue.clear()
 
     def next_number(self) -> int:
         self.number += 1
         return self.number
 
     def queue(self, name: str) -> JobQueue:
-        found = self.queues.get(name)
-        if found is None:
-            found = self.queues[name] = JobQueue(name)
-        return found
+        if name not in self.queues:
+            self.queues[name] = JobQueue(name)
+        return self.queues[name]
+
+    def queue_of(self, entry: Entry) -> JobQueue:
+        return self.queues[entry.record.queue]
 
     def forget_if_empty(self, queue: JobQueue) -> None:
         """Forget a queue unless it holds a job, is paused or has limits for its groups."""
-        if not queue.paused and queue.empty() and not queue.groups.has_limits():
+        if not queue.entries and not queue.paused and not queue.limits:
             self.queues.pop(queue.name, None)
-            queue.clear()  # its stale items would keep it alive for good: see Entry
 
     # Coming and going
 
     def add(self, record: JobRecord) -> Entry:
-        """A new job, which has no standing yet."""
+        """A new job, which is in no place yet."""
+        entry = self.entries[record.id] = Entry(record, self.next_number())
         queue = self.queue(record.queue)
-        entry = self.entries[record.id] = Entry(record, queue, self.next_number())
-        queue.counts[UNKNOWN] += 1
-        if record.group is not None or record.flow_id is not None or record.depends_on or record.keep_for is not None:
-            entry.plain = False
+        queue.entries[entry] = None
         if record.idempotency_key is not None:
             queue.keys[record.idempotency_key] = record.id
-        if (
-            record.group is not None
-            and record.group_limit > 0
-            and queue.groups.set_limit(record.group, record.group_limit)
-        ):
+        if record.group is not None and record.group_limit > 0:
+            queue.set_limit(record.group, record.group_limit)
             queue.arrived = self.number
         if record.flow_id is not None:
-            flow = self.flows.get(record.flow_id)
-            if flow is None:
-                flow = self.flows[record.flow_id] = StoredFlow()
-                self.flow_ids.add(record.flow_id)
-            flow.add(entry)
-        self.ids.add(record.id)
+            self.flows.setdefault(record.flow_id, {})[entry] = None
         return entry
 
     def remove(self, entry: Entry) -> None:
         """Forget a job altogether."""
-        self._leave(entry)
-        if not finished(entry):
-            self.close(entry)
-        unlink(self, entry)
-        record, queue = entry.record, entry.queue
+        self.leave(entry)
+        record, queue = entry.record, self.queue_of(entry)
+        for id in record.depends_on:
+            if id in self.entries:
+                self.entries[id].dependents.discard(entry)
         del self.entries[record.id]
-        self.unmet.pop(record.id, None)
-        queue.counts[entry.standing] -= 1
+        del queue.entries[entry]
         if record.idempotency_key is not None and queue.keys.get(record.idempotency_key) == record.id:
             del queue.keys[record.idempotency_key]
-        if record.flow_id is not None:
-            flow = self.flows[record.flow_id]
-            flow.remove(entry)
-            if not flow.members:
-                del self.flows[record.flow_id]
         self.forget_if_empty(queue)
+        if record.flow_id is not None:
+            del self.flows[record.flow_id][entry]
+            if not self.flows[record.flow_id]:
+                del self.flows[record.flow_id]
+                self.cancelled_flows.discard(record.flow_id)
 
     # Transitions
 
-    def join(self, entry: Entry, record: JobRecord, now: int) -> None:
-        """Take a job out of where it is, and let it join its queue: due from its `run_at` on."""
-        self._leave(entry)
-        entry.record = record
-        entry.queue.join(entry, now, self.next_number())
+    def join(self, entry: Entry, now: datetime, **changes: Any) -> None:
+        """Ready, or scheduled until its `run_at`: at the end of the order."""
+        self.leave(entry)
+        record = entry.record = replace(entry.record, **changes)
+        entry.state = State.READY
+        entry.due_at = now if record.run_at is None else max(record.run_at, now)
+        entry.arrival = self.next_number()
+        queue = self.queue_of(entry)
+        queue.put(entry)
+        queue.arrived = self.number  # also if it is scheduled: a worker that waits has to know until when
 
-    def finish(self, entry: Entry, standing: int, record: JobRecord, now: int) -> None:
-        """To a terminal state, from any that is not finished."""
-        queue = entry.queue
-        if queue.leave(entry):
-            queue.arrived = self.next_number()
-        entry.record = record
-        queue.set_standing(entry, standing)
-        if standing != DONE:
-            self._note_trouble(entry, standing)
-        if standing != DLQ:
-            self._await_prune(entry, now)
-            if record.flow_id is not None or record.depends_on:
-                self.close(entry)
-
-    def finish_leased(self, entry: Entry, record: JobRecord, now: int) -> None:
-        """`finish` as DONE for an INFLIGHT job, without the calls of its queue: nearly every job ends here."""
-        queue, moment = entry.queue, entry.moment
-        leases = queue.calendar.ahead  # INFLIGHT: its lease ends after the moment at which the queue stands
-        bucket = leases[moment]  # type: ignore[index] # INFLIGHT has one; this is the hot path
-        del bucket[entry]
-        if not bucket:
-            del leases[moment]  # type: ignore[arg-type] # as above
-        entry.moment = entry.lease = None
-        entry.record = record
-        entry.standing = DONE
-        counts = queue.counts
-        counts[INFLIGHT] -= 1
-        counts[DONE] += 1
-        if entry.plain:
-            self.finished.append(now, entry)
-            return
-        self._await_prune(entry, now)
-        if record.group is not None and queue.groups.free(record.group):
-            queue.arrived = self.next_number()
-        if record.flow_id is not None or record.depends_on:
-            self.close(entry)
-
-    def _await_prune(self, entry: Entry, finished_at: int) -> None:
-        """It is done or cancelled: prune may forget it."""
+    def finish(self, entry: Entry, state: State, now: datetime, **changes: Any) -> None:
+        """To a terminal state."""
+        self.leave(entry)
+        entry.record = replace(entry.record, finished_at=now, **changes)
+        entry.state = state
         keep_for = entry.record.keep_for
+        if state is State.DLQ:
+            return  # never pruned
         if keep_for is None:
-            self.finished.append(finished_at, entry)
+            self.finished.put(entry, now, entry.stored)
         else:
-            self.kept.append(finished_at + keep_for // MICROSECOND, entry)
+            self.kept.put(entry, now + keep_for, entry.stored)
 
-    def _note_trouble(self, entry: Entry, standing: int) -> None:
-        """It is dead or cancelled, which listings ask for."""
-        flow_id = entry.record.flow_id
-        self.ids_in[standing].add(entry.record.id)
-        if flow_id is not None:
-            flow = self.flows[flow_id]
-            (flow.dead if standing == DLQ else flow.stopped)[entry] = None
+    def leave(self, entry: Entry) -> None:
+        """Take a job out of wherever it is. Its lease ends by that."""
+        self.finished.remove(entry)
+        self.kept.remove(entry)
+        queue = self.queue_of(entry)
+        queue.leave(entry)
+        if entry.lease is not None and entry.record.group in queue.turns:  # another member may run now
+            queue.arrived = self.next_number()
+        entry.lease, entry.worker = None, ""
 
-    def block(self, entry: Entry) -> None:
-        """It waits for its dependencies."""
-        self.ids_in[BLOCKED].add(entry.record.id)
-        entry.queue.set_standing(entry, BLOCKED)
-
-    def take_out(self, entry: Entry, record: JobRecord) -> None:
-        """Take a job out of where it is. A standing that no queue orders has to follow."""
-        self._leave(entry)
-        entry.record = record
-
-    def _leave(self, entry: Entry) -> None:
-        if finished(entry):
-            if entry.place is not None:
-                (self.finished if entry.record.keep_for is None else self.kept).discard(entry)
-            elif entry.parked:
-                self._forget_parked(entry)
-        elif entry.queue.leave(entry):
-            entry.queue.arrived = self.next_number()
-
-    # What depends on a job being finished
-
-    def close(self, entry: Entry) -> None:
-        """It is finished: its flow and its dependencies have one unfinished job less to wait for."""
-        record = entry.record
-        if record.flow_id is not None:
-            flow = self.flows[record.flow_id]
-            flow.open -= 1
-            if not flow.open:
-                for parked in list(flow.parked):
-                    self.unpark(parked)
-        if record.depends_on:
-            for dependency in unhold(self, entry):
-                self.unpark(dependency)
-
-    def reopen(self, entry: Entry) -> None:
-        """It was finished and is to run again."""
-        if entry.record.flow_id is not None:
-            self.flows[entry.record.flow_id].open += 1
-        if entry.record.depends_on:
-            hold(self, entry)
-
-    def unpark(self, entry: Entry) -> None:
-        """What kept it from being pruned is gone: prune may take it again."""
-        if entry.parked and entry.record.finished_at is not None:
-            self._forget_parked(entry)
-            self._await_prune(entry, to_us(entry.record.finished_at))
-
-    def _forget_parked(self, entry: Entry) -> None:
-        entry.parked = False
-        if entry.record.flow_id is not None:
-            self.flows[entry.record.flow_id].parked.pop(entry, None)
-
-    # Damage
-
-    def set_aside(self, entry: Entry, now: datetime) -> None:
-        """A record that no worker can run goes to the dead letter queue, with what is wrong as its reason."""
-        record = replace(entry.record, reason=damaged_reason(entry), finished_at=now)
-        self.finish(entry, DLQ, record, to_us(now))
-
-    def set_unmet_aside(self, now: datetime) -> None:
-        """The same for all damaged records that no queue would ever reach."""
-        for entry in list(self.unmet.values()):
-            self.set_aside(entry, now)
-        self.unmet.clear()
-
-
-def _stands(entries: dict[str, Entry], standing: int, id: str) -> bool:
-    entry = entries.get(id)
-    return entry is not None and entry.standing == standing
+    def set_aside(self, entry: Entry, now: datetime) -> bool:
+        """A record that no worker can run goes to the dead letter queue, with what is wrong as its reason. False: the
+        record is sound."""
+        damage = damage_of(entry)
+        if damage is not None:
+            self.finish(entry, State.DLQ, now, reason=damaged_reason(damage))
+        return damage is not None
 
 
 def _before_fork() -> None:
