@@ -148,7 +148,7 @@ def without_check(number: int) -> type[Actions]:
     class Remove(ast.NodeTransformer):
         def visit_Expr(self, node: ast.Expr) -> ast.AST:
             nonlocal seen
-            if "self._access.require" in ast.unparse(node):
+            if "self._access.check" in ast.unparse(node):
                 seen += 1
                 if seen == number + 1:
                     return ast.Pass()
@@ -162,7 +162,7 @@ def without_check(number: int) -> type[Actions]:
     return changed
 
 
-CHECKS = inspect.getsource(Actions).count("self._access.require(")
+CHECKS = inspect.getsource(Actions).count("self._access.check(")
 
 
 @pytest.mark.left_to("full", except_for=lanes.Chosen("0", "7", "14", "21"))
@@ -211,7 +211,7 @@ def test_an_unknown_action_is_refused_with_its_names() -> None:
     with pytest.raises(ValueError, match="expected one of view, requeue"):
         Access(name="ada", actions={"retry"})
     with pytest.raises(AccessDenied, match="ada may not delete; allowed: view"):
-        Access.view("ada").require("delete")
+        Access.view("ada").check("delete")
 
 
 def test_nobody_amends_what_an_operation_does() -> None:

@@ -276,7 +276,7 @@ class DashboardApp:
         """The stream of a tab."""
         room = await self._room(request)
         try:
-            room.access.require(Permission.VIEW)
+            room.access.check(Permission.VIEW)
         except AccessDenied as error:
             return json_answer({"error": str(error)}, 403)
         who = room.access.name

@@ -46,7 +46,7 @@ class ActRoute:
     def check(self, access: Access) -> None:
         """AccessDenied for a person who may not do this, whatever the form says."""
         if not any(access.allows(each) for each in self.needs):
-            access.require(self.needs[0])
+            access.check(self.needs[0])
 
 
 # A name in an address may contain slashes, so the longer addresses come first.

@@ -94,7 +94,7 @@ class Access:
         """Whether this person may do it."""
         return _permission(action) in self.actions
 
-    def require(self, action: str) -> None:
+    def check(self, action: str) -> None:
         """AccessDenied if this person may not do it."""
         if not self.allows(action):
             raise AccessDenied(f"{self.name} may not {action}; allowed: {', '.join(sorted(self.actions)) or 'nothing'}")

@@ -51,7 +51,7 @@ class Actions:
 
     async def requeue(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:
         """Bring dead and cancelled jobs back; an error in the place of each that is neither."""
-        self._access.require(Permission.REQUEUE)
+        self._access.check(Permission.REQUEUE)
         now = self._client.clock.now
 
         async def requeue(driver: Driver) -> list[DriverError | None]:
@@ -64,7 +64,7 @@ class Actions:
 
     async def retry(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:
         """Make dead, cancelled and scheduled jobs ready now."""
-        self._access.require(Permission.REQUEUE)
+        self._access.check(Permission.REQUEUE)
 
         async def each(driver: Driver) -> list[DriverError | None]:
             return [await _make_ready(driver, id, self._client.clock.now(), reset_attempts) for id in ids]
@@ -76,7 +76,7 @@ class Actions:
 
         To cancel a slice of an operation is to stop the operation, and needs that permission, too.
         """
-        self._access.require(Permission.CANCEL)
+        self._access.check(Permission.CANCEL)
 
         async def cancel(budget: Budget) -> list[DriverError | None]:
             found: list[DriverError | None] = []
@@ -90,12 +90,12 @@ class Actions:
 
         budget = self._budget("cancel")
         if await with_retries(lambda driver: _slices(driver, ids, self._client.clock.now()), budget):
-            self._access.require(Permission.STOP)
+            self._access.check(Permission.STOP)
         return await self._audited("cancel", budget, lambda: cancel(budget), ids=ids, tally=_tally)
 
     async def delete(self, ids: Sequence[str], *, state: State | None = None) -> list[DriverError | None]:
         """Forget jobs: in any state, or only those in `state`, which the others are refused for."""
-        self._access.require(Permission.DELETE)
+        self._access.check(Permission.DELETE)
         if state is None:
             return await self._each("delete", ids, lambda driver: driver.delete(ids))
         now = self._client.clock.now
@@ -110,9 +110,9 @@ class Actions:
 
         WrongState if it was reserved or amended since; then nothing is changed.
         """
-        self._access.require(Permission.AMEND)
+        self._access.check(Permission.AMEND)
         if requeue:
-            self._access.require(Permission.REQUEUE)
+            self._access.check(Permission.REQUEUE)
         budget = self._budget("amend")
 
         async def make(driver: Driver) -> None:
@@ -144,19 +144,19 @@ class Actions:
 
     async def begin(self, jobs: Jobs, action: str, **options: Any) -> Operation:
         """Requeue, cancel or delete all jobs of a filter; the options are those of `Jobs.requeue`."""
-        self._access.require(action)
+        self._access.check(action)
         begun: Operation = await _verb(jobs, action)(by=self._access.name, **options)
         return begun
 
     async def dry_run(self, jobs: Jobs, action: str, **options: Any) -> DryRun:
         """What such an operation would touch."""
-        self._access.require(Permission.VIEW)
+        self._access.check(Permission.VIEW)
         found: DryRun = await _verb(jobs, action)(by=self._access.name, dry_run=True, **options)
         return found
 
     async def stop(self, operation_id: str) -> None:
         """Let an operation do no more."""
-        self._access.require(Permission.STOP)
+        self._access.check(Permission.STOP)
         await Operation(self._client, operation_id).astop(by=self._access.name)
 
     async def go_on(self, operation_id: str) -> Operation:
@@ -164,11 +164,11 @@ class Actions:
 
         Needs the permission for what the operation does, too.
         """
-        self._access.require(Permission.STOP)
+        self._access.check(Permission.STOP)
         operation = Operation(self._client, operation_id)
         progress = await operation.aprogress()
         if progress.status is OperationStatus.FAILED:
-            self._access.require(await operation.aaction())
+            self._access.check(await operation.aaction())
             budget = self._budget("resume")
             await self._audited("resume", budget, operation.aretry, target=operation_id)
         elif progress.status.ended:
@@ -179,49 +179,49 @@ class Actions:
 
     async def pause(self, queue: str) -> None:
         """Hand out no jobs of a queue."""
-        self._access.require(Permission.PAUSE)
+        self._access.check(Permission.PAUSE)
         await self._client.apause(queue, by=self._access.name)
 
     async def resume(self, queue: str) -> None:
         """Hand them out again."""
-        self._access.require(Permission.RESUME)
+        self._access.check(Permission.RESUME)
         await self._client.aresume(queue, by=self._access.name)
 
     # Schedules -------------------------------------------------------------------------------------------------
 
     async def add_schedule(self, name: str, step: Scheduled, **options: Unpack[RuleOptions]) -> ScheduleInfo:
         """Add a schedule."""
-        self._access.require(Permission.ADD)
+        self._access.check(Permission.ADD)
         return await self._client.schedules.aadd(name, step, by=self._access.name, **options)
 
     async def edit_schedule(self, name: str, **options: Unpack[RuleOptions]) -> ScheduleInfo:
         """Change when a schedule comes."""
-        self._access.require(Permission.AMEND)
+        self._access.check(Permission.AMEND)
         return await self._client.schedules.aedit(name, by=self._access.name, **options)
 
     async def reset_schedule(self, name: str) -> ScheduleInfo:
         """Drop what was edited."""
-        self._access.require(Permission.AMEND)
+        self._access.check(Permission.AMEND)
         return await self._client.schedules.areset(name, by=self._access.name)
 
     async def pause_schedule(self, name: str) -> ScheduleInfo:
         """Let a schedule make no jobs."""
-        self._access.require(Permission.PAUSE)
+        self._access.check(Permission.PAUSE)
         return await self._client.schedules.apause(name, by=self._access.name)
 
     async def resume_schedule(self, name: str) -> ScheduleInfo:
         """Let it make jobs again."""
-        self._access.require(Permission.RESUME)
+        self._access.check(Permission.RESUME)
         return await self._client.schedules.aresume(name, by=self._access.name)
 
     async def run_schedule(self, name: str) -> str:
         """Make a job of a schedule now; returns its id."""
-        self._access.require(Permission.RUN)
+        self._access.check(Permission.RUN)
         return (await self._client.schedules.arun(name, by=self._access.name)).id
 
     async def delete_schedule(self, name: str) -> ScheduleInfo:
         """Delete a schedule, and return what it was."""
-        self._access.require(Permission.DELETE)
+        self._access.check(Permission.DELETE)
         return await self._client.schedules.adelete(name, by=self._access.name)
 
     # Flows -----------------------------------------------------------------------------------------------------
@@ -229,10 +229,10 @@ class Actions:
     async def cancel_flow(self, flow_id: str) -> int:
         """Cancel what has not ended in a flow; returns the number of jobs. That of an operation needs the permission
         to stop it, too."""
-        self._access.require(Permission.CANCEL)
+        self._access.check(Permission.CANCEL)
         budget = self._budget("cancel")
         if await self._first_slice(flow_id, budget) is not None:
-            self._access.require(Permission.STOP)
+            self._access.check(Permission.STOP)
         return await self._audited(
             "cancel flow",
             budget,
@@ -243,7 +243,7 @@ class Actions:
 
     async def requeue_flow(self, flow_id: str) -> int:
         """Bring the dead jobs of a flow back; returns their number."""
-        self._access.require(Permission.REQUEUE)
+        self._access.check(Permission.REQUEUE)
         budget = self._budget("requeue")
 
         async def requeue() -> int:
@@ -265,7 +265,7 @@ class Actions:
     async def reveal(self, ids: Sequence[str] = (), *, jobs: Jobs | None = None) -> None:
         """Note that payloads and results of these jobs are shown, or exported by a filter; AccessDenied if they may
         not be."""
-        self._access.require(Permission.REVEAL)
+        self._access.check(Permission.REVEAL)
         action, filter = ("reveal", {}) if jobs is None else ("export", jobs.frozen().given())
         await self._audited(
             action, self._budget("reveal"), _nothing, ids=ids, filter=filter, tally=lambda _: (len(ids) or None, 0)

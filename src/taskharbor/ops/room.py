@@ -74,7 +74,7 @@ class OperatorRoom:
 
 async def look_at(harbor: Harbor, access: Access, read: Callable[[Sight], Awaitable[T]], timeout: float) -> T:
     """What `read` finds in the store for a person; BackendUnavailable if that takes too long."""
-    access.require(Permission.VIEW)
+    access.check(Permission.VIEW)
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
