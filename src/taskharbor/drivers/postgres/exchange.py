@@ -1,8 +1,8 @@
 """One statement at a time on a libpq connection: what is sent and what its result means, apart from waiting for it.
 
-psycopg's cursors would cost three to six times as much as a statement here (decision 97 has the figures). So a
-statement goes to libpq directly, through `connection.pgconn`, and statements that repeat are prepared. Waiting for the
-socket differs: connection.py does it on an event loop, blocking.py on the calling thread.
+psycopg's cursors would cost three to six times as much as a statement here (docs/driver-postgres.md has the figures).
+So a statement goes to libpq directly, through `connection.pgconn`, and statements that repeat are prepared. Waiting for
+the socket differs: connection.py does it on an event loop, blocking.py on the calling thread.
 
 Of psycopg this uses the documented `pgconn`, `psycopg.pq` and `errors`, and one class whose methods its documentation
 does not list: `psycopg.adapt.Transformer` (`set_pgresult`, `load_rows`), which turns a result into rows. pyproject.toml
