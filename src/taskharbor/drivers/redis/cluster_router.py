@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeVar
 
 from taskharbor.drivers.redis.cluster_flows import ClusterFlows
 from taskharbor.drivers.redis.cluster_locations import BUCKETS, ClusterLocations
-from taskharbor.drivers.redis.cluster_schedules import ClusterSchedules
 from taskharbor.drivers.redis.endpoint import FULL, Endpoint, monotonic
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.records import name_of
@@ -34,7 +33,6 @@ from taskharbor.drivers.redis.router import (
     Where,
     sliced,
 )
-from taskharbor.drivers.redis.schedule_index import PackedChange, ScheduleEntry
 from taskharbor.drivers.redis.script_args import (
     CheckLocationsArgs,
     ClusterRegistryArgs,
@@ -80,7 +78,6 @@ class ClusterRouter(Router):
         self.outbox = Outbox(self)
         self.flows = ClusterFlows(self)
         self.locations = ClusterLocations(self)
-        self.schedules = ClusterSchedules(self)
         self._listed: dict[tuple[str, str], float] = {}  # list and queue → when this client added the queue to the list
         self._away: dict[str, float] = {}  # queue or key whose node did not answer → until when it is not asked again
         self._walked: dict[str, int] = {}  # list → how far it was walked
@@ -289,22 +286,6 @@ class ClusterRouter(Router):
 
     async def flow_is_open(self, flow: str) -> bool:
         return await self.flows.is_open(flow)
-
-    # Schedules
-
-    async def change_schedule(self, change: PackedChange, now: int) -> bool:
-        return await self.schedules.change(change, now)
-
-    async def settle_schedules(self, entries: Sequence[ScheduleEntry]) -> None:
-        for some in sliced(entries, MAX_PARALLEL_QUEUES):
-            await self.endpoint.gather([self.schedules.resolve(entry.name) for entry in some])
-
-    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        names = [token for data in tokens if (token := name_of(data)) is not None]
-        return await self.optional(f"{queue}:schedules", partial(self.schedules.rescue, queue, names)) or False
-
-    async def confirm_schedules(self, rows: Sequence[tuple[str, str]]) -> None:
-        await self.schedules.confirm(rows)
 
     # Housekeeping
 

@@ -15,7 +15,7 @@ from taskharbor.drivers.base import Driver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery, check_cap
-from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedule_index, schedules
+from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedules
 from taskharbor.drivers.redis.amending import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -127,7 +127,7 @@ class RedisDriver(Driver):
 
     async def damaged(self) -> list[str]:
         """What other programs damaged in this store, and what to do about it, a sentence each."""
-        return await damage.report(self.store, [*await self.reader.queues(), schedule_index.HOME])
+        return await damage.report(self.store, [*await self.reader.queues(), schedules.HOME])
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None

@@ -239,7 +239,7 @@ def _last_in_place(found: dict[str, JobInfo], id: str) -> JobInfo:
 def _queues_of(keys: Sequence[bytes]) -> set[str]:
     """The names of queues in the names of keys."""
     found = set()
-    for tag in {key.partition(b"}:")[0] for key in keys if not key.partition(b"}:")[2].startswith(b"th:schedules")}:
+    for tag in {key.partition(b"}:")[0] for key in keys}:
         name = records.name_of(tag[1:])
         if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
             found.add(name)

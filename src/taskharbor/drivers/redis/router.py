@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from taskharbor.drivers.redis.records import name_of
-from taskharbor.drivers.redis.script_args import FindInQueuesArgs, IdAndQueue, MendSchedulesArgs
+from taskharbor.drivers.redis.script_args import FindInQueuesArgs, IdAndQueue
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.safe_repr import shown
@@ -18,7 +18,6 @@ from taskharbor.model.safe_repr import shown
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.cluster_flows import FlowEntry
     from taskharbor.drivers.redis.endpoint import Endpoint
-    from taskharbor.drivers.redis.schedule_index import PackedChange, ScheduleEntry
 
 T = TypeVar("T")
 Flows = dict[str, "FlowEntry"]
@@ -168,24 +167,6 @@ class Router:
     async def flow_is_open(self, flow: str) -> bool:
         """Whether a flow has unfinished jobs, where a script cannot know it."""
         raise AssertionError("on one server a script knows")
-
-    # Schedules: on one server a script reaches all of them
-
-    async def change_schedule(self, change: PackedChange, now: int) -> bool:
-        """Change a schedule that is not in the queue that it shall have."""
-        raise AssertionError("on one server a script does it")
-
-    async def settle_schedules(self, entries: Sequence[ScheduleEntry]) -> None:
-        """Index entries whose queues have no such row: mend them, or finish what is under way."""
-        items = [part for entry in entries for part in (entry.queue, entry.name, "")]
-        await self.endpoint.run(MendSchedulesArgs(items=items))
-
-    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        """Finish what clients that died have prepared in a queue; returns whether there was something to finish."""
-        return False
-
-    async def confirm_schedules(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Queues and names of rows that were met: let the index know them, if it lost them."""
 
     # Housekeeping
 

@@ -9,6 +9,7 @@
 --   repoint(dependent, old, new, its queue)  another job took the place of a dependency
 --   lost(dependent, dependency)            it waits for a job that is gone
 --   store(jobs, …)                         jobs of a call or a spawn
+--   fire(jobs, revision)                   jobs of a schedule (schedules_store.lua)
 --   heir(job, old, new, its queue)         the job that was to take its place is known under another id
 
 local receive = {}
