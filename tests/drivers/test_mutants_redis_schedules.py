@@ -79,11 +79,11 @@ ONE_SERVER = (
     Mistake(
         "a deleted row keeps its places",
         "lib/schedules_write",
-        "do call('ZREM'",
-        "do local _ = ('ZREM'",
+        "call('ZREM'",
+        "call('ZSCORE'",
         tidy,
     ),
-    Mistake("a deleted row stays", "lib/schedules_write", "  call('HDEL'", "  local _ = ('HDEL'", tidy),
+    Mistake("a deleted row stays", "lib/schedules_write", "call('HDEL'", "call('HEXISTS'", tidy),
     Mistake("a stale place is not noticed", "read_schedules", "if not belongs or (row", "if (row", strange_places),
     Mistake(
         "what is missing is not noticed",
