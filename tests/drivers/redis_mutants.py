@@ -419,7 +419,13 @@ MUTANTS = (
         "else",
         ("schedule_jobs",),
     ),
-    Mutant("a schedule that moves stays", "change_schedules", "if row then", "if row and not to then", ("schedules",)),
+    Mutant(
+        "no schedule is ever due",
+        "lib/schedules_read",
+        "if moment ~= NEVER then sets",
+        "if false then sets",
+        ("schedules",),
+    ),
     Mutant(
         "names of one queue for all",
         "lib/schedules_read",

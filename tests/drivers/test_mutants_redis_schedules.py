@@ -83,6 +83,7 @@ ONE_SERVER = (
         "call('ZSCORE'",
         tidy,
     ),
+    Mistake("a changed row keeps its places", "change_schedules", "if row then", "if row and not to then", tidy),
     Mistake("a deleted row stays", "lib/schedules_write", "call('HDEL'", "call('HEXISTS'", tidy),
     Mistake("a stale place is not noticed", "read_schedules", "if not belongs or (row", "if (row", strange_places),
     Mistake(

@@ -9,13 +9,12 @@ dies.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from taskharbor.drivers.redis.cluster_flows import ClusterFlows
-from taskharbor.drivers.redis.cluster_locations import BUCKETS, ClusterLocations
+from taskharbor.drivers.redis.cluster_locations import ClusterLocations, bucket
 from taskharbor.drivers.redis.endpoint import FULL, Endpoint, monotonic
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.records import name_of
@@ -53,11 +52,6 @@ LISTED_S = {BUSY: 60.0, QUEUES: 600.0}  # after which a client lists a queue aga
 DROPPED_AFTER_S = {BUSY: 300, QUEUES: 3600}  # after which a queue that was not listed again may leave
 MAX_PARALLEL_QUEUES = 32
 T = TypeVar("T")
-
-
-def bucket(id: str) -> str:
-    """The key that stores the location of an id."""
-    return f"{{th:ids:{zlib.crc32(id.encode()) % BUCKETS}}}"
 
 
 def by_queue(items: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
@@ -191,22 +185,25 @@ class ClusterRouter(Router):
 
     async def locate(self, where: Where, *, strictly: bool = True) -> dict[str, str]:
         """The queues of ids: as stored, else as given. `strictly`: not without a node that stores some of them."""
-        parts = by_queue((bucket(id), id) for id in dict.fromkeys(id for id, _ in where))
-
-        async def stored_in(key: str, ids: list[str]) -> list[bytes | None]:
-            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=ids))
-            return await call() if strictly else await self.optional(key, call) or [None] * len(ids)
-
-        replies = await self.endpoint.gather([stored_in(key, ids) for key, ids in parts.items()])
-        stored = [
-            (queue.decode(), id)
-            for ids, found in zip(parts.values(), replies, strict=True)
-            for id, queue in zip(ids, found, strict=True)
-            if queue is not None
-        ]
-        there = await self.check_queues(by_queue(stored))
+        stored = await self._locations(dict.fromkeys(id for id, _ in where), strictly=strictly)
+        there = await self.check_queues(by_queue((queue.decode(), id) for id, queue in stored.items() if queue))
         given = [(queue, id) for id, queue in where if queue is not None and id not in there]
         return await self.check_queues(by_queue(given)) | there
+
+    async def _locations(self, ids: Iterable[str], *, strictly: bool) -> dict[str, bytes | None]:
+        """The stored queue of each id, or None. `strictly`: not without a node that stores some of them; else these
+        ids are left out."""
+        parts = by_queue((bucket(id), id) for id in ids)
+
+        async def read(key: str, some: list[str]) -> dict[str, bytes | None]:
+            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=some))
+            found = await call() if strictly else await self.optional(key, call)
+            return {} if found is None else dict(zip(some, found, strict=True))
+
+        stored: dict[str, bytes | None] = {}
+        for found in await self.endpoint.gather([read(key, some) for key, some in parts.items()]):
+            stored |= found
+        return stored
 
     # Around storing jobs
 
@@ -232,7 +229,7 @@ class ClusterRouter(Router):
         if flows:
             await self.flows.confirm(jobs, flows, now)
 
-    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]], home: str) -> dict[str, str]:
+    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]]) -> dict[str, str]:
         others: dict[str, str] = {}
         for queue, ids in ids_by_queue.items():
             found, _ = await self.endpoint.run(ReadForPlanArgs(home=queue, jobs=[(id, queue) for id in ids]))
@@ -281,7 +278,7 @@ class ClusterRouter(Router):
     async def flow_parts(self, flow: str) -> list[tuple[str, list[str] | Literal[False]]]:
         return [(queue, [queue]) for queue in await self.flows.queues(flow)]
 
-    async def cancel_flow(self, flow: str, now: int, cancel_in: CancelIn) -> int:
+    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> int:
         return await self.flows.cancel(flow, cancel_in)
 
     async def flow_is_open(self, flow: str) -> bool:
@@ -291,9 +288,6 @@ class ClusterRouter(Router):
 
     async def worth_a_visit(self, queues: Sequence[str]) -> list[str]:
         return list(queues)
-
-    async def watched_queues(self) -> list[str]:
-        return await self.known_queues()
 
     async def strays(self, pace_ms: int) -> list[str]:
         """Queues in which messages were expected lately, and a few of all others: those may be forgotten."""
@@ -327,16 +321,9 @@ class ClusterRouter(Router):
         await self.endpoint.ask("SREM", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
 
     async def restore_locations(self, queue: str, ids: Sequence[str]) -> None:
-        parts = by_queue((bucket(id), id) for id in ids)
-
-        async def lost_in(key: str, some: list[str]) -> list[str]:
-            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=some))
-            found = await self.optional(key, call)
-            return [] if found is None else [id for id, stored in zip(some, found, strict=True) if stored is None]
-
-        lost = await self.endpoint.gather([lost_in(key, some) for key, some in parts.items()])
-        if any(lost):
-            await self._store_locations(queue, [id for some in lost for id in some])
+        lost = [id for id, stored in (await self._locations(ids, strictly=False)).items() if stored is None]
+        if lost:
+            await self._store_locations(queue, lost)
 
     async def _forget(self, queue: str) -> None:
         """A queue that needs no looking after leaves the busy ones; one that holds nothing is forgotten. Both only if

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from taskharbor.drivers.redis.cluster_locations import bucket
 from taskharbor.drivers.redis.endpoint import monotonic
 from taskharbor.drivers.redis.script_args import DeliverMessagesArgs
 from taskharbor.model.errors import BackendUnavailable
@@ -134,8 +135,6 @@ class Outbox:
         return 1
 
     async def _gone(self, now: int, id: str, queue: str) -> None:
-        from taskharbor.drivers.redis.cluster_router import bucket
-
         if not await self._router.endpoint.ask("EXISTS", f"{{{queue}}}:job:{id}", key=f"{{{queue}}}"):
             await self._router.register("gone", bucket(id), (id, queue))
 

@@ -125,7 +125,7 @@ class Router:
     async def confirm(self, jobs: Iterable[JobRecord], flows: Flows, now: int) -> None:
         """After jobs were stored that entered flows."""
 
-    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]], home: str) -> dict[str, str]:
+    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """After a planned call: ids that became known under another id meanwhile."""
         return {}
 
@@ -160,7 +160,7 @@ class Router:
         """The queues that have jobs of a flow, by home; False: a script knows them."""
         return [("", False)]
 
-    async def cancel_flow(self, flow: str, now: int, cancel_in: CancelIn) -> int:
+    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> int:
         """Cancel the unfinished jobs of a flow with `cancel_in`; returns how many."""
         return (await cancel_in("", False, ""))[0]
 
@@ -183,10 +183,6 @@ class Router:
             return []
         self._strays, found = await self.endpoint.ask("SSCAN", WATCHED, self._strays, "COUNT", STRAYS, key=WATCHED)
         return [name.decode() for name in found]
-
-    async def watched_queues(self) -> list[str]:
-        """All queues that may need looking after."""
-        return [name.decode() for name in await self.endpoint.ask("SMEMBERS", WATCHED, key=WATCHED)]
 
     async def visited(self, queue: str, posted: int, unnoted: Sequence[bytes], idle: bool) -> None:
         """After a visit of housekeeping: what the script found."""
