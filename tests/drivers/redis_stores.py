@@ -43,7 +43,7 @@ def with_driver(dsn: str, story: Callable[[Any], Awaitable[Any]]) -> Any:
 
 async def visit_all(store: RedisStore, queues: Sequence[str], now: int) -> None:
     """Look after these queues and all others until nothing is left to do; a worker does it in rounds."""
-    for queue in dict.fromkeys([*queues, *await store.router.watched_queues()]):
+    for queue in dict.fromkeys([*queues, *await store.router.known_queues()]):
         while await visit(store, queue, now, 0):
             pass
 

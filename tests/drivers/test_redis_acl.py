@@ -13,7 +13,7 @@ from taskharbor.drivers import DriverError, JobRecord
 from taskharbor.drivers.redis import RedisDriver, acl
 from taskharbor.omniq import OmniQ, now_ms
 from tests.drivers import versions
-from tests.drivers.redis_stores import damage, emptied
+from tests.drivers.redis_stores import damage, damage_field, emptied
 from tests.drivers.test_conformance_redis import RedisCases
 from tests.drivers.test_redis_server_checks import NOW
 from tests.servers import redis as servers
@@ -90,6 +90,10 @@ class TestRestrictedOnACluster(RedisCases):
     def damage(self, driver, id, how):
         with servers.shared_cluster().client() as client:
             damage(client, id, how)
+
+    def damage_field(self, driver, id, field, kind):
+        with servers.shared_cluster().client() as client:
+            return damage_field(client, id, field, kind)
 
 
 def denied(address: str) -> list[str]:

@@ -15,7 +15,8 @@ import pytest
 from taskharbor.conformance.environment import opened
 from taskharbor.drivers import Ack, BackendUnavailable
 from taskharbor.drivers.redis import RedisDriver, blocking_connection
-from taskharbor.drivers.redis.blocking import RedisBlocking
+from taskharbor.drivers.redis.blocking import BlockingPrimary, RedisBlocking
+from taskharbor.drivers.redis.blocking_connection import BlockingPool
 from tests.drivers.blocking_calls import LATER, NOW, job, make_every_call, run
 from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.redis_stores import emptied
@@ -107,8 +108,8 @@ def test_a_sentinel_that_hangs_does_not_hold_up_those_that_answer() -> None:
         dsn = f"{watched.url.replace('redis+sentinel://', hosts)}?connect_timeout=1h"
         with blocking(dsn) as calls:
             run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 20)
-            assert calls._primary is not None
-            assert [sentinel.address[1] for sentinel in calls._primary._sentinels][-1] == silent.getsockname()[1]
+            assert isinstance(calls._shared, BlockingPrimary)
+            assert [sentinel.address[1] for sentinel in calls._shared._sentinels][-1] == silent.getsockname()[1]
 
 
 def test_a_cluster_has_no_blocking_calls() -> None:
@@ -156,8 +157,8 @@ def test_connections_that_the_server_closed_are_replaced(monkeypatch: pytest.Mon
 def test_a_call_that_was_interrupted_leaves_no_reply_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     with blocking(emptied()) as calls:
         run(calls, lambda driver: driver.enqueue([job("a")], NOW))
-        assert calls._pool is not None
-        (idle,) = calls._pool._idle
+        assert isinstance(calls._shared, BlockingPool)
+        (idle,) = calls._shared._idle
 
         class Interrupted:
             """A socket whose reader is interrupted after the call was sent."""
@@ -172,8 +173,8 @@ def test_a_call_that_was_interrupted_leaves_no_reply_behind(monkeypatch: pytest.
         idle._socket = interrupted
         with pytest.raises(KeyboardInterrupt):
             run(calls, lambda driver: driver.inspect("a", NOW))
-        assert calls._pool._idle == []
-        assert calls._pool._places.inside == set()
+        assert calls._shared._idle == []
+        assert calls._shared._places.inside == set()
         assert run(calls, lambda driver: driver.results(["a"])) == {}
 
 
@@ -187,8 +188,8 @@ def test_threads_share_a_bounded_number_of_connections() -> None:
             try:
                 for turn in range(20):
                     run(calls, lambda driver: driver.enqueue([job(f"{number}.{turn}")], NOW))  # noqa: B023 - called at once
-                    assert calls._pool is not None
-                    most = max(most, len(calls._pool._places.inside))
+                    assert isinstance(calls._shared, BlockingPool)
+                    most = max(most, len(calls._shared._places.inside))
             except BaseException as error:
                 errors.append(error)
 
@@ -205,11 +206,11 @@ def test_threads_share_a_bounded_number_of_connections() -> None:
 
 def test_a_thread_that_finds_no_free_connection_gives_up_at_its_deadline() -> None:
     with blocking(f"{emptied()}?pool_size=1") as calls:
-        assert calls._pool is not None
-        calls._pool._places.inside.add(-1)  # another thread's call, which does not end
+        assert isinstance(calls._shared, BlockingPool)
+        calls._shared._places.inside.add(-1)  # another thread's call, which does not end
         with pytest.raises(BackendUnavailable, match="all 1 connections were in use"):
             run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 0.05)
-        calls._pool._places.inside.clear()
+        calls._shared._places.inside.clear()
         run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 60)
 
 

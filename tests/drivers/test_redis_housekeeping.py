@@ -13,8 +13,8 @@ from redis.exceptions import MovedError
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver, housekeeping
-from taskharbor.drivers.redis.cluster_locations import GRACE_S, STEP_IDS
-from taskharbor.drivers.redis.cluster_router import BUSY, bucket
+from taskharbor.drivers.redis.cluster_locations import GRACE_S, STEP_IDS, bucket
+from taskharbor.drivers.redis.cluster_router import BUSY
 from taskharbor.drivers.redis.enqueue import _enqueue_plain
 from taskharbor.drivers.redis.script_args import ReadLocationsArgs
 from tests import lanes

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.lane("redis")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 SERVERS = ["redis7", "cluster"]
-INDEX = "{th:schedules}:names"
-ROWS, NAMES, DUE = "{q}:th:schedules", "{q}:th:schedules:names", "{q}:th:schedules:due"
+KEYS = ("{th:schedules}:rows", "{th:schedules}:names", "{th:schedules}:names:q", "{th:schedules}:due:q")
+ROWS, ALL_NAMES, NAMES, DUE = KEYS
 
 
 def row(
@@ -92,8 +92,8 @@ def test_nothing_is_left_of_rows_that_are_gone(server):
         assert client.zrange(DUE, 0, -1) == [place(two), place(later)]
         moved = row("a", 3, version=3, queue="p")
         assert await driver.change_schedules([change(later, moved), change(two, None)], NOW) == [True, True]
-        assert list(client.scan_iter("{q}*", count=1000)) == []
-        assert client.zcard(INDEX) == client.hlen("{p}:th:schedules") == client.zcard("{p}:th:schedules:due") == 1
+        assert client.exists(NAMES, DUE) == 0
+        assert client.hlen(ROWS) == client.zcard(ALL_NAMES) == client.zcard("{th:schedules}:due:p") == 1
         assert await driver.change_schedules([change(moved, None)], NOW) == [True]
         assert list(client.scan_iter("{*", count=1000)) == []
 
@@ -114,11 +114,8 @@ def test_a_full_server_refuses_new_rows_and_jobs_and_nothing_else(server):
             [change(None, row("c"), job("x"))],
             [change(old, new, job("x"))],
             [change(old, row("a", queue="p", version=2), job("x", queue="p"))],
+            [change(other, None), change(old, new, job("x"))],
         ]
-        if server == "cluster":  # between hash slots a row is stored twice for a moment
-            refused.append([change(old, row("a", queue="p", version=2))])
-        else:
-            refused.append([change(other, None), change(old, new, job("x"))])
         before = everything(server)
         with full(server):
             for changes in refused:
@@ -137,13 +134,7 @@ def test_a_full_server_refuses_new_rows_and_jobs_and_nothing_else(server):
 
 # Lost replies and durable mode
 
-LOSABLE = [
-    ("redis7", "change_schedules", 5),
-    ("cluster", "change_schedules", 4),
-    ("cluster", "schedule_index", 4),
-    ("cluster", "move_schedule", 13),
-    ("cluster", "arrive_schedule", 3),
-]
+LOSABLE = [("redis7", "change_schedules", 5), ("cluster", "change_schedules", 5), ("cluster", "deliver_messages", 4)]
 
 
 @pytest.mark.parametrize(("server", "script", "which"), [(*each, n) for *each, count in LOSABLE for n in range(count)])
@@ -302,7 +293,7 @@ def test_a_script_makes_a_bounded_number_of_changes_and_reads_some_megabytes():
         await add(driver, *rows)
         assert scripts_of(client) == 3
         assert await listed(driver, names=[one.name for one in rows]) == rows
-        assert scripts_of(client) == 1 + 12
+        assert scripts_of(client) == 12
         assert await due(driver) == rows
         assert scripts_of(client) == 1 + 12
         new = [row(one.name, version=2) for one in rows]

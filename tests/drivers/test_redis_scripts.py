@@ -68,12 +68,7 @@ READERS = {
     "check_locations",
 }
 NEW_JOBS = {"enqueue_plain", "enqueue", "publish", "childs_init"}
-EITHER = {
-    "cluster_registry",
-    "change_schedules",
-    "schedule_index",
-    "move_schedule",
-}  # by what they are asked
+EITHER = {"cluster_registry", "change_schedules"}  # by what they are asked
 
 
 @pytest.mark.parametrize(("package", "name"), [*((scripts.PACKAGE, name) for name in SCRIPTS), *OMNIQ])

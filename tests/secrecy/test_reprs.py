@@ -227,9 +227,6 @@ MAY_SHOW = {
     "RunOperation.operation": "has a repr of its own; only a type checker can name its type",
     "FlowEntry.generation": "a random number",
     "FlowRow.after": "types of jobs",
-    "Entry.lease": "as RunOperation.operation",
-    "Entry.record": "as RunOperation.operation",
-    "Entry.standing": "a number",
     "StartFailed.text": "one line for a person, in which addresses were shortened",
     "Field.make": "how a default is made",
     "Greeting.observers": "has no repr that shows anything",
@@ -286,9 +283,8 @@ MAY_SHOW = {
     "Injection.parameters": "names of parameters",
     "PageRoute.nav": "an entry of the menu",
     "PageRoute.read": "a function",
-    "Place.at": "a time",
-    "Prepared.source": "the name of a queue",
-    "ScheduleEntry.claim": "a number",
+    "ListedName.at": "the name of a sorted set",
+    "ListedName.member": "a time and the name of a schedule",
     "WaitFacts.declared": "names of tasks",
     "WaitFacts.full": "names of groups",
     "WaitFacts.paused": "names of queues",
@@ -333,7 +329,6 @@ def instances() -> Iterator[object]:
     from taskharbor.cli.target import Target
     from taskharbor.dashboard.sessions import Sessions
     from taskharbor.drivers import JobRecord, open_driver
-    from taskharbor.drivers.redis.schedules import _QueueLine
     from taskharbor.drivers.redis.scripts import Script
     from taskharbor.events import JobFailed
     from taskharbor.flow import chain
@@ -358,7 +353,6 @@ def instances() -> Iterator[object]:
     yield harbor.schedules
     yield from (Depends(dict), Given())
     yield Sessions(monotonic, Access.admin("ada"), token="canary-token-of-a-dashboard-4711")
-    yield _QueueLine("mail", [b"canary-place"], True)
     yield PrometheusObserver(registry=CollectorRegistry())
     yield JobFailed(JobRecord(id="j1", type="x", payload=b"canary"), "w1", ValueError("canary"), 1.0)
     yield Target(dsn=ADDRESS, driver=None, app="tasks:harbor", output=None)

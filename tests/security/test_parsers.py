@@ -22,10 +22,10 @@ from taskharbor.cli import time_options
 from taskharbor.cli.json_argument import read_json
 from taskharbor.dashboard.pages.filter_text import read_filter, write_filter
 from taskharbor.dashboard.pages.shown import BadQuery
-from taskharbor.drivers import cursor, dsn, open_driver
+from taskharbor.drivers import StoredSchedule, cursor, dsn, open_driver
 from taskharbor.drivers.postgres import options as postgres
 from taskharbor.drivers.redis import options as redis
-from taskharbor.drivers.redis.schedule_index import ScheduleEntry
+from taskharbor.drivers.redis.schedules import read_row
 from taskharbor.drivers.sqlite import options as sqlite
 from taskharbor.model.attempts import Attempt, AttemptKind, read_trail, write_trail
 from taskharbor.model.audit import AuditEntry, StoredAudit, read_entry
@@ -235,9 +235,9 @@ def test_bodies_of_schedules(raw: bytes) -> None:
 
 
 @MANY
-@given(data(ScheduleEntry("nightly", "reports").data(), b"\n\n"))
-def test_entries_of_the_index_of_schedules(raw: bytes) -> None:
-    assert isinstance(ScheduleEntry.read(raw), ScheduleEntry | None)
+@given(data(b"-" * 18 + b"r1\nreports\n{}", b"9" * 18 + b"\n\n"))
+def test_rows_of_schedules_on_redis(raw: bytes) -> None:
+    assert isinstance(read_row("nightly", raw), StoredSchedule | None)
 
 
 # The dashboard

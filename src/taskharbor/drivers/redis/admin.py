@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from taskharbor.drivers.base import CANCELLED_REASON, WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
+from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
 from taskharbor.drivers.redis.reading import JobReader
 from taskharbor.drivers.redis.records import seen_ms
 from taskharbor.drivers.redis.router import Where
@@ -27,29 +27,7 @@ Verb = Literal["requeue", "cancel", "delete"]
 _worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
-async def requeue(
-    reader: JobReader,
-    ids: Sequence[str],
-    now: int,
-    run_at: int | None,
-    reset_attempts: bool,
-    seen: Sequence[Seen] | None,
-) -> list[DriverError | None]:
-    at = run_at if run_at is not None else False
-    return await _change(reader, "requeue", ids, now, seen, {"run_at": at, "reset_attempts": reset_attempts})
-
-
-async def cancel(
-    reader: JobReader, ids: Sequence[str], now: int, seen: Sequence[Seen] | None
-) -> list[DriverError | None]:
-    return await _change(reader, "cancel", ids, now, seen, {"reason": CANCELLED_REASON})
-
-
-async def delete(reader: JobReader, ids: Sequence[str], seen: Sequence[Seen] | None) -> list[DriverError | None]:
-    return await _change(reader, "delete", ids, await reader.store.clock() if ids else 0, seen, {})
-
-
-async def _change(
+async def change(
     reader: JobReader,
     verb: Verb,
     ids: Sequence[str],

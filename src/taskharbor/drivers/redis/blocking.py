@@ -47,12 +47,9 @@ class RedisBlocking:
         self._dsn = dsn
         self._skipped: dict[str, int] = {}
         self._cache = ReaderCache()
-        self._pool: BlockingPool | None = None
-        self._primary: BlockingPrimary | None = None
-        if options.service is None:
-            self._pool = BlockingPool(options, options.hosts[0])
-        else:
-            self._primary = BlockingPrimary(options)
+        self._shared: BlockingPool | BlockingPrimary = (
+            BlockingPool(options, options.hosts[0]) if options.service is None else BlockingPrimary(options)
+        )
         self._is_closed = False
 
     def until(self, deadline: float) -> RedisDriver:
@@ -60,18 +57,15 @@ class RedisBlocking:
         if self._is_closed:
             raise BackendUnavailable("the store's blocking calls were closed")
         endpoint: Endpoint
-        if self._pool is not None:
-            endpoint = BlockingEndpoint(self._options, self._dsn, _Connections(self._pool, deadline))
+        if isinstance(self._shared, BlockingPool):
+            endpoint = BlockingEndpoint(self._options, self._dsn, _Connections(self._shared, deadline))
         else:
-            assert self._primary is not None
-            endpoint = BlockingSentinelEndpoint(self._options, self._dsn, self._primary, deadline)
+            endpoint = BlockingSentinelEndpoint(self._options, self._dsn, self._shared, deadline)
         return _DriverUntil(self._options, self._dsn, RedisStore(endpoint, self._skipped), self._cache)
 
     def close(self) -> None:
         self._is_closed = True
-        for each in (self._pool, self._primary):
-            if each is not None:
-                each.close()
+        self._shared.close()
 
 
 class _OneCall:
@@ -131,9 +125,6 @@ class _Connections:
 
     async def drop_idle(self) -> None:
         self.pool.drop_idle()
-
-    async def close(self) -> None:
-        self.pool.close()
 
 
 async def _one_by_one(calls: Sequence[Awaitable[T]]) -> list[T]:

@@ -15,7 +15,16 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
 
 from taskharbor.drivers.redis.connection import RespConnection, dial
-from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, ScanPosition, monotonic, refused
+from taskharbor.drivers.redis.endpoint import (
+    AWAY,
+    LOST,
+    Endpoint,
+    MakeCommands,
+    ScanPosition,
+    checked,
+    monotonic,
+    refused,
+)
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.drivers.redis.resp import Address, Command
@@ -152,11 +161,7 @@ class ClusterEndpoint(Endpoint):
         self, address: Address, commands: list[Command], *, asking: bool, within: float | None
     ) -> list[Any]:
         given = [("ASKING",), *commands] if asking else commands
-        replies = (await self._pool_of(address).call(*given, within=within))[1 if asking else 0 :]
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
+        return checked((await self._pool_of(address).call(*given, within=within))[1 if asking else 0 :])
 
     async def _note_move(self, hash_slot: int, address: Address) -> None:
         self._hash_slots.insert(0, (hash_slot, hash_slot, address))  # until the map is read again

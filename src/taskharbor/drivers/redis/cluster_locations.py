@@ -10,6 +10,7 @@ to be stored.
 from __future__ import annotations
 
 import random
+import zlib
 from typing import TYPE_CHECKING
 
 from taskharbor.drivers.redis.records import name_of
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 BUCKETS = 16
 STEP_IDS = 500  # in a step, about
 GRACE_S = 24 * 3600
+
+
+def bucket(id: str) -> str:
+    """The key that stores the location of an id."""
+    return f"{{th:ids:{zlib.crc32(id.encode()) % BUCKETS}}}"
 
 
 class ClusterLocations:

@@ -9,14 +9,12 @@ dies.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from taskharbor.drivers.redis.cluster_flows import ClusterFlows
-from taskharbor.drivers.redis.cluster_locations import BUCKETS, ClusterLocations
-from taskharbor.drivers.redis.cluster_schedules import ClusterSchedules
+from taskharbor.drivers.redis.cluster_locations import ClusterLocations, bucket
 from taskharbor.drivers.redis.endpoint import FULL, Endpoint, monotonic
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.records import name_of
@@ -34,7 +32,6 @@ from taskharbor.drivers.redis.router import (
     Where,
     sliced,
 )
-from taskharbor.drivers.redis.schedule_index import PackedChange, ScheduleEntry
 from taskharbor.drivers.redis.script_args import (
     CheckLocationsArgs,
     ClusterRegistryArgs,
@@ -57,11 +54,6 @@ MAX_PARALLEL_QUEUES = 32
 T = TypeVar("T")
 
 
-def bucket(id: str) -> str:
-    """The key that stores the location of an id."""
-    return f"{{th:ids:{zlib.crc32(id.encode()) % BUCKETS}}}"
-
-
 def by_queue(items: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     """Things by their queue, in the order in which they come."""
     found: dict[str, list[T]] = {}
@@ -80,7 +72,6 @@ class ClusterRouter(Router):
         self.outbox = Outbox(self)
         self.flows = ClusterFlows(self)
         self.locations = ClusterLocations(self)
-        self.schedules = ClusterSchedules(self)
         self._listed: dict[tuple[str, str], float] = {}  # list and queue → when this client added the queue to the list
         self._away: dict[str, float] = {}  # queue or key whose node did not answer → until when it is not asked again
         self._walked: dict[str, int] = {}  # list → how far it was walked
@@ -194,22 +185,25 @@ class ClusterRouter(Router):
 
     async def locate(self, where: Where, *, strictly: bool = True) -> dict[str, str]:
         """The queues of ids: as stored, else as given. `strictly`: not without a node that stores some of them."""
-        parts = by_queue((bucket(id), id) for id in dict.fromkeys(id for id, _ in where))
-
-        async def stored_in(key: str, ids: list[str]) -> list[bytes | None]:
-            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=ids))
-            return await call() if strictly else await self.optional(key, call) or [None] * len(ids)
-
-        replies = await self.endpoint.gather([stored_in(key, ids) for key, ids in parts.items()])
-        stored = [
-            (queue.decode(), id)
-            for ids, found in zip(parts.values(), replies, strict=True)
-            for id, queue in zip(ids, found, strict=True)
-            if queue is not None
-        ]
-        there = await self.check_queues(by_queue(stored))
+        stored = await self._locations(dict.fromkeys(id for id, _ in where), strictly=strictly)
+        there = await self.check_queues(by_queue((queue.decode(), id) for id, queue in stored.items() if queue))
         given = [(queue, id) for id, queue in where if queue is not None and id not in there]
         return await self.check_queues(by_queue(given)) | there
+
+    async def _locations(self, ids: Iterable[str], *, strictly: bool) -> dict[str, bytes | None]:
+        """The stored queue of each id, or None. `strictly`: not without a node that stores some of them; else these
+        ids are left out."""
+        parts = by_queue((bucket(id), id) for id in ids)
+
+        async def read(key: str, some: list[str]) -> dict[str, bytes | None]:
+            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=some))
+            found = await call() if strictly else await self.optional(key, call)
+            return {} if found is None else dict(zip(some, found, strict=True))
+
+        stored: dict[str, bytes | None] = {}
+        for found in await self.endpoint.gather([read(key, some) for key, some in parts.items()]):
+            stored |= found
+        return stored
 
     # Around storing jobs
 
@@ -235,7 +229,7 @@ class ClusterRouter(Router):
         if flows:
             await self.flows.confirm(jobs, flows, now)
 
-    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]], home: str) -> dict[str, str]:
+    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]]) -> dict[str, str]:
         others: dict[str, str] = {}
         for queue, ids in ids_by_queue.items():
             found, _ = await self.endpoint.run(ReadForPlanArgs(home=queue, jobs=[(id, queue) for id in ids]))
@@ -284,35 +278,16 @@ class ClusterRouter(Router):
     async def flow_parts(self, flow: str) -> list[tuple[str, list[str] | Literal[False]]]:
         return [(queue, [queue]) for queue in await self.flows.queues(flow)]
 
-    async def cancel_flow(self, flow: str, now: int, cancel_in: CancelIn) -> int:
+    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> int:
         return await self.flows.cancel(flow, cancel_in)
 
     async def flow_is_open(self, flow: str) -> bool:
         return await self.flows.is_open(flow)
 
-    # Schedules
-
-    async def change_schedule(self, change: PackedChange, now: int) -> bool:
-        return await self.schedules.change(change, now)
-
-    async def settle_schedules(self, entries: Sequence[ScheduleEntry]) -> None:
-        for some in sliced(entries, MAX_PARALLEL_QUEUES):
-            await self.endpoint.gather([self.schedules.resolve(entry.name) for entry in some])
-
-    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        names = [token for data in tokens if (token := name_of(data)) is not None]
-        return await self.optional(f"{queue}:schedules", partial(self.schedules.rescue, queue, names)) or False
-
-    async def confirm_schedules(self, rows: Sequence[tuple[str, str]]) -> None:
-        await self.schedules.confirm(rows)
-
     # Housekeeping
 
     async def worth_a_visit(self, queues: Sequence[str]) -> list[str]:
         return list(queues)
-
-    async def watched_queues(self) -> list[str]:
-        return await self.known_queues()
 
     async def strays(self, pace_ms: int) -> list[str]:
         """Queues in which messages were expected lately, and a few of all others: those may be forgotten."""
@@ -346,16 +321,9 @@ class ClusterRouter(Router):
         await self.endpoint.ask("SREM", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
 
     async def restore_locations(self, queue: str, ids: Sequence[str]) -> None:
-        parts = by_queue((bucket(id), id) for id in ids)
-
-        async def lost_in(key: str, some: list[str]) -> list[str]:
-            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=some))
-            found = await self.optional(key, call)
-            return [] if found is None else [id for id, stored in zip(some, found, strict=True) if stored is None]
-
-        lost = await self.endpoint.gather([lost_in(key, some) for key, some in parts.items()])
-        if any(lost):
-            await self._store_locations(queue, [id for some in lost for id in some])
+        lost = [id for id, stored in (await self._locations(ids, strictly=False)).items() if stored is None]
+        if lost:
+            await self._store_locations(queue, lost)
 
     async def _forget(self, queue: str) -> None:
         """A queue that needs no looking after leaves the busy ones; one that holds nothing is forgotten. Both only if

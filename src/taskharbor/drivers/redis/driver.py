@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from taskharbor.drivers.base import Driver
+from taskharbor.drivers.base import CANCELLED_REASON, Driver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery, check_cap
-from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedule_index, schedules
+from taskharbor.drivers.redis import admin, audit, damage, figures, leases, schedules
 from taskharbor.drivers.redis.amending import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -23,8 +24,9 @@ from taskharbor.drivers.redis.flow_pages import FlowPages
 from taskharbor.drivers.redis.flows import cancel_flow
 from taskharbor.drivers.redis.heads import heads
 from taskharbor.drivers.redis.housekeeping import Housekeeper
+from taskharbor.drivers.redis.job_pages import JobPages
 from taskharbor.drivers.redis.options import parse
-from taskharbor.drivers.redis.reading import JobReader
+from taskharbor.drivers.redis.reading import JobReader, arrivals
 from taskharbor.drivers.redis.records import EDGES, MAX_PLAIN_VALUES, can_be_queue, moment_of, reserved, up_to_ms
 from taskharbor.drivers.redis.reserve import reserve
 from taskharbor.drivers.redis.settle import settle
@@ -63,10 +65,7 @@ class _Opened:
         self.reader = JobReader(self.store)
         self.sweeper = Sweeper(self.store)
         self.housekeeper = Housekeeper(self.store)
-        self.hints = ArrivalHints(endpoint.connection, self._arrivals, endpoint.options.database)
-
-    async def _arrivals(self, queues: Sequence[str]) -> dict[str, int]:
-        return await reading.arrivals(self.store, queues)
+        self.hints = ArrivalHints(endpoint.connection, partial(arrivals, self.store), endpoint.options.database)
 
     async def close(self) -> None:
         await self.housekeeper.close()
@@ -127,7 +126,7 @@ class RedisDriver(Driver):
 
     async def damaged(self) -> list[str]:
         """What other programs damaged in this store, and what to do about it, a sentence each."""
-        return await damage.report(self.store, [*await self.reader.queues(), schedule_index.HOME])
+        return await damage.report(self.store, [*await self.reader.queues(), schedules.HOME])
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -279,16 +278,18 @@ class RedisDriver(Driver):
     ) -> list[DriverError | None]:
         if run_at is not None:
             check_moment(run_at, "run_at")
-        at = up_to_ms(run_at) if run_at is not None else None
-        return await admin.requeue(self.reader, ids, to_ms(now), at, reset_attempts, seen)
+        at = up_to_ms(run_at) if run_at is not None else False
+        how = {"run_at": at, "reset_attempts": reset_attempts}
+        return await admin.change(self.reader, "requeue", ids, to_ms(now), seen, how)
 
     async def cancel(
         self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
     ) -> list[DriverError | None]:
-        return await admin.cancel(self.reader, ids, to_ms(now), seen)
+        return await admin.change(self.reader, "cancel", ids, to_ms(now), seen, {"reason": CANCELLED_REASON})
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
-        return await admin.delete(self.reader, ids, seen)
+        now = await self.store.clock() if ids else 0
+        return await admin.change(self.reader, "delete", ids, now, seen, {})
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
         return await amend(self.reader, changes, to_ms(now)) if changes else []
@@ -337,4 +338,4 @@ class RedisDriver(Driver):
         return await schedules.list_due_schedules(self.store, wanted)
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
-        return await self.reader.page(wanted, to_ms(now))
+        return await JobPages(self.reader, wanted, to_ms(now)).page()

@@ -100,7 +100,7 @@ async def _planned_results(store: RedisStore, planned: PlannedJobs, home: str) -
     for job in planned.fresh:
         if job.idempotency_key is not None and store.router.home_of(job.queue) != home:
             keyed.setdefault(job.queue, []).append(job.id)
-    others = await store.router.settled_results(keyed, home) if keyed else {}
+    others = await store.router.settled_results(keyed) if keyed else {}
     return [Enqueued(others[one.id], True) if one.id in others else one for one in planned.plan.results]
 
 

@@ -16,7 +16,6 @@ from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.queries import FlowQuery
 from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids
 from taskharbor.drivers.redis.records import moment_of
-from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.script_args import ListFlowsArgs, ReadStepsArgs
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
@@ -80,35 +79,29 @@ class FlowPages:
             flows.setdefault(some[0].text, []).append(some[0])
 
     async def _fetch(self, sources: Sequence[WalkSource], count: int) -> None:
-        parts = []
-        for home, positions in self._store.router.by_home([source.queue for source in sources]):
-            mine = [sources[position] for position in positions]
-            parts += [(home, list(some)) for some in sliced(mine, MAX_LISTED_QUEUES)]
-        replies = await self._store.endpoint.gather([self._fetch_part(home, some, count) for home, some in parts])
-        for (_, some), found in zip(parts, replies, strict=True):
-            for source, (flows, after) in zip(some, found, strict=True):
-                source.ids, source.after = found_ids(source.queue, flows)[::-1], after
+        def args(home: str, some: list[WalkSource]) -> ListFlowsArgs:
+            return ListFlowsArgs(
+                home=home,
+                queues=[source.queue for source in some],
+                afters=[binary(source.after or b"") for source in some],
+                newest=self._wanted.newest,
+                count=count,
+            )
 
-    async def _fetch_part(self, home: str, sources: Sequence[WalkSource], count: int) -> list[Any]:
-        args = ListFlowsArgs(
-            home=home,
-            queues=[source.queue for source in sources],
-            afters=[binary(source.after or b"") for source in sources],
-            newest=self._wanted.newest,
-            count=count,
-        )
-        replies: list[Any] = await self._store.run(args)
-        return replies
+        queues = [source.queue for source in sources]
+        replies = await self._store.run_for_each(sources, queues, MAX_LISTED_QUEUES, args)
+        for source, (flows, after) in zip(sources, replies, strict=True):
+            source.ids, source.after = found_ids(source.queue, flows)[::-1], after
 
     async def _read(self, flows: dict[str, list[FoundId]]) -> list[FlowInfo | None]:
         """How these flows are; None for one that has no jobs left."""
+
+        def args(home: str, some: list[FoundId]) -> ReadStepsArgs:
+            return ReadStepsArgs(home=home, parts=[part for one in some for part in (one.queue, binary(one.data))])
+
         places = [place for places in flows.values() for place in places]
-        replies: dict[FoundId, Any] = {}
-        for home, positions in self._store.router.by_home([place.queue for place in places]):
-            for some in sliced([places[position] for position in positions], PAGE_SIZE):
-                given = [part for place in some for part in (place.queue, binary(place.data))]
-                found = await self._store.run(ReadStepsArgs(home=home, parts=given))
-                replies |= dict(zip(some, found, strict=True))
+        found = await self._store.run_for_each(places, [place.queue for place in places], PAGE_SIZE, args)
+        replies = dict(zip(places, found, strict=True))
         return [_info(id, [reply for place in places if (reply := replies[place])]) for id, places in flows.items()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from taskharbor.drivers.base import FLOW_CANCELLED_REASON
@@ -51,11 +52,7 @@ async def flow_ids(store: RedisStore, flow: str) -> list[FoundId]:
 
 async def cancel_flow(store: RedisStore, flow: str, now: int) -> int:
     """Cancel the jobs of a flow that are not terminal; returns how many."""
-
-    async def cancel_in(home: str, queues: Sequence[Any] | Literal[False], generation: str) -> tuple[int, bool]:
-        return await cancel_part(store, flow, now, home, queues, generation)
-
-    return await store.router.cancel_flow(flow, now, cancel_in)
+    return await store.router.cancel_flow(flow, partial(cancel_part, store, flow, now))
 
 
 async def cancel_part(

@@ -11,7 +11,6 @@ from typing import Any
 
 from taskharbor.drivers.heads import in_turn, looks_for_each
 from taskharbor.drivers.redis.records import moment_of, text_of
-from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.script_args import HeadsArgs
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import QueueHead
@@ -22,16 +21,12 @@ MAX_LOOKS = 1000  # in one script, as no other call gets a turn meanwhile; the s
 async def heads(store: RedisStore, queues: Sequence[str], now: int, n: int) -> dict[str, QueueHead]:
     """The head of each of these queues, by name."""
     looks = min(MAX_LOOKS, looks_for_each(queues))
-    parts = [
-        (home, some)
-        for home, positions in store.router.by_home(queues)
-        for some in sliced([queues[position] for position in positions], MAX_LOOKS // looks)
-    ]
-    calls = [store.run(HeadsArgs(now=now, home=home, queues=some, wanted=n, looks=looks)) for home, some in parts]
-    replies = zip(parts, await store.endpoint.gather(calls), strict=True)
-    return {
-        queue: _head(queue, reply, n) for (_, some), found in replies for queue, reply in zip(some, found, strict=True)
-    }
+
+    def args(home: str, some: list[str]) -> HeadsArgs:
+        return HeadsArgs(now=now, home=home, queues=some, wanted=n, looks=looks)
+
+    replies = await store.run_for_each(queues, queues, MAX_LOOKS // looks, args)
+    return {queue: _head(queue, reply, n) for queue, reply in zip(queues, replies, strict=True)}
 
 
 def _head(queue: str, reply: list[Any], n: int) -> QueueHead:

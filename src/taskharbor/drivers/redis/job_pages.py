@@ -17,7 +17,7 @@ from taskharbor.drivers.redis.flows import flow_ids
 from taskharbor.drivers.redis.foreign_jobs import foreign_ids
 from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids, in_order
 from taskharbor.drivers.redis.records import info_of
-from taskharbor.drivers.redis.router import sliced
+from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES
 from taskharbor.drivers.redis.script_args import ListIdsArgs, ListStateArgs, ReadJobsArgs
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.model.job import JobInfo, Page, State
@@ -87,17 +87,12 @@ class JobPages:
 
     async def _read(self, batch: Sequence[FoundId]) -> list[Any]:
         """For each id its record as th.whole_record returns it, or None."""
-        replies: list[Any] = [None] * len(batch)
-        parts = list(self._store.router.by_home([one.queue for one in batch]))
 
-        async def read_part(home: str, positions: Sequence[int]) -> None:
-            jobs = [(binary(batch[position].data), batch[position].queue) for position in positions]
-            args = ReadJobsArgs(home=home, jobs=jobs, brief=not self._wanted.payloads)
-            for position, reply in zip(positions, await self._store.run(args), strict=True):
-                replies[position] = reply
+        def args(home: str, some: list[FoundId]) -> ReadJobsArgs:
+            jobs = [(binary(one.data), one.queue) for one in some]
+            return ReadJobsArgs(home=home, jobs=jobs, brief=not self._wanted.payloads)
 
-        await self._store.endpoint.gather([read_part(home, positions) for home, positions in parts])
-        return replies
+        return await self._store.run_for_each(batch, [one.queue for one in batch], PAGE_SIZE, args)
 
     # Where the ids come from
 
@@ -145,45 +140,33 @@ class JobPages:
 
     async def _ask_lanes(self, lane: str, queues: Sequence[str], most: int) -> dict[str, Any]:
         """What list_state.lua returns for each queue."""
-        parts = list(self._store.router.parts(queues))
-        calls = [self._store.run(ListStateArgs(home=home, queues=some, name=lane, most=most)) for home, some in parts]
-        replies = await self._store.endpoint.gather(calls)
-        return {
-            queue: reply
-            for (_, some), found in zip(parts, replies, strict=True)
-            for queue, reply in zip(some, found, strict=True)
-        }
+
+        def args(home: str, some: list[str]) -> ListStateArgs:
+            return ListStateArgs(home=home, queues=some, name=lane, most=most)
+
+        replies = await self._store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args)
+        return dict(zip(queues, replies, strict=True))
 
     async def _fetch(self, sources: Sequence[WalkSource], count: int) -> None:
         """Ids of our own jobs. Where a queue may hold others too, these are found once, and become a source."""
-        parts = self._parts(sources)
-        replies = await self._store.endpoint.gather([self._fetch_part(home, some, count) for home, some in parts])
-        for (_, some), found in zip(parts, replies, strict=True):
-            for source, (ids, after, lost, has_others) in zip(some, found, strict=True):
-                source.ids, source.after = found_ids(source.queue, ids)[::-1], after
-                if lost or (has_others and source.queue not in self._checked):
-                    await self._add_others(source.queue)
-        self._checked.update(source.queue for source in sources)
 
-    async def _fetch_part(self, home: str, sources: Sequence[WalkSource], count: int) -> list[Any]:
-        args = ListIdsArgs(
-            home=home,
-            queues=[source.queue for source in sources],
-            afters=[binary(source.after or b"") for source in sources],
-            newest=self._wanted.newest,
-            count=count,
-            check_others=any(source.queue not in self._checked for source in sources),
-        )
-        replies: list[Any] = await self._store.run(args)
-        return replies
+        def args(home: str, some: list[WalkSource]) -> ListIdsArgs:
+            return ListIdsArgs(
+                home=home,
+                queues=[source.queue for source in some],
+                afters=[binary(source.after or b"") for source in some],
+                newest=self._wanted.newest,
+                count=count,
+                check_others=any(source.queue not in self._checked for source in some),
+            )
 
-    def _parts(self, sources: Sequence[WalkSource]) -> list[tuple[str, list[WalkSource]]]:
-        """Sources that one script asks."""
-        found: list[tuple[str, list[WalkSource]]] = []
-        for home, positions in self._store.router.by_home([source.queue for source in sources]):
-            mine = [sources[position] for position in positions]
-            found += [(home, list(some)) for some in sliced(mine, MAX_LISTED_QUEUES)]
-        return found
+        queues = [source.queue for source in sources]
+        replies = await self._store.run_for_each(sources, queues, MAX_LISTED_QUEUES, args)
+        for source, (ids, after, lost, has_others) in zip(sources, replies, strict=True):
+            source.ids, source.after = found_ids(source.queue, ids)[::-1], after
+            if lost or (has_others and source.queue not in self._checked):
+                await self._add_others(source.queue)
+        self._checked.update(queues)
 
     async def _add_others(self, queue: str) -> None:
         """The ids that the index of a queue does not have, once."""

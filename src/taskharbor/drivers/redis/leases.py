@@ -26,29 +26,22 @@ async def extend(
     store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int, notes: Mapping[str, bytes]
 ) -> list[Lease | DriverError]:
     """Extend leases, or say why not. `notes`: what to store with some of them, by token."""
-    began = monotonic()
-    ends = await _extend(store, leases, now, lease_ms, notes)
-    elapsed = elapsed_ms(began)
-    if elapsed > LATE_MS:  # a lease that ended while the server did not answer is over
-        ends = [-end if 0 < end <= now + elapsed else end for end in ends]
-    return [
-        refusal(lease, -end) if end < 0 else Lease(lease.job_id, lease.queue, lease.token, from_ms(end))
-        for lease, end in zip(leases, ends, strict=True)
-    ]
-
-
-async def _extend(
-    store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int, notes: Mapping[str, bytes]
-) -> list[int]:
-    """For each lease its new end in ms, or minus a refusal of the fence."""
-    within = within_lease(timedelta(milliseconds=lease_ms))
-    ends: dict[int, int] = {}
+    began, within = monotonic(), within_lease(timedelta(milliseconds=lease_ms))
+    ends: dict[int, int] = {}  # place of the lease → its new end in ms, or minus a refusal of the fence
     for home, positions in store.router.by_home([lease.queue for lease in leases]):
         mine = [_encoded(leases[position], notes) for position in positions]
         args = ExtendArgs(now=now, home=home, lease_ms=lease_ms, leases=mine)
         replies = await store.run(args, within=within, timed=True)
         ends |= dict(zip(positions, replies, strict=True))
-    return [ends[position] for position in range(len(leases))]
+    elapsed = elapsed_ms(began)
+    if elapsed > LATE_MS:  # a lease that ended while the server did not answer is over
+        ends = {position: -end if 0 < end <= now + elapsed else end for position, end in ends.items()}
+    return [
+        refusal(lease, -end)
+        if (end := ends[position]) < 0
+        else Lease(lease.job_id, lease.queue, lease.token, from_ms(end))
+        for position, lease in enumerate(leases)
+    ]
 
 
 def _encoded(lease: Lease, notes: Mapping[str, bytes]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from taskharbor.drivers.redis.cluster_locations import bucket
 from taskharbor.drivers.redis.endpoint import monotonic
 from taskharbor.drivers.redis.script_args import DeliverMessagesArgs
 from taskharbor.model.errors import BackendUnavailable
@@ -28,6 +29,7 @@ logger = logging.getLogger("taskharbor.drivers.redis")
 BATCH = 100  # messages that are read at once
 MAX_ROUNDS = 3  # a delivery comes back this often to messages that wait for others
 MAX_DELIVERY_S = 10.0  # of one delivery; housekeeping does the rest
+FRESH_S = 60.0  # after which messages are read again: others may have applied them, and their jobs may be gone since
 PATIENCE_S = 24 * 3600  # for which a job that is waited for may still come, with a message that is under way
 
 
@@ -74,14 +76,14 @@ class Outbox:
             if not waiting:
                 break
             queue = waiting.pop(0)
-            key = f"{{{queue}}}:th:outbox"
+            key, fresh_until = f"{{{queue}}}:th:outbox", monotonic() + FRESH_S
             ask = partial(self._router.endpoint.ask, "ZRANGE", key, 0, BATCH - 1 + len(late), key=key)
             found = await self._router.optional(queue, ask)
             posted = [one for one in found or () if one not in late]
             if not posted:
                 continue
             messages, damaged = _read(posted)
-            applied, refused = await self._apply(messages)
+            applied, refused = await self._apply(messages, fresh_until)
             late |= {one: queue for one, _ in messages if one not in applied and one not in refused}
             if applied:
                 any_delivered = True
@@ -91,7 +93,9 @@ class Outbox:
             waiting = list(dict.fromkeys([*waiting, queue, *targets]))
         return any_delivered
 
-    async def _apply(self, messages: Sequence[tuple[bytes, OutboxMessage]]) -> tuple[set[bytes], list[bytes]]:
+    async def _apply(
+        self, messages: Sequence[tuple[bytes, OutboxMessage]], fresh_until: float
+    ) -> tuple[set[bytes], list[bytes]]:
         """Apply messages, in their order for each target; returns those that were applied, and those that never can be.
         New jobs come first: other messages wait for them, and would have to come again."""
         applied: set[bytes] = set()
@@ -100,6 +104,8 @@ class Outbox:
         for one, message in messages:
             parts.setdefault((message.kind != "store", str(message.queue)), []).append((one, message))
         for (_, target), part in sorted(parts.items(), key=lambda part: part[0][0]):
+            if monotonic() >= fresh_until:
+                break
             if target.startswith("@"):
                 results = [await self._apply_here(message) for _, message in part]
             else:
@@ -129,8 +135,6 @@ class Outbox:
         return 1
 
     async def _gone(self, now: int, id: str, queue: str) -> None:
-        from taskharbor.drivers.redis.cluster_router import bucket
-
         if not await self._router.endpoint.ask("EXISTS", f"{{{queue}}}:job:{id}", key=f"{{{queue}}}"):
             await self._router.register("gone", bucket(id), (id, queue))
 

@@ -7,6 +7,7 @@ changed since: then it is made again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from taskharbor.drivers.planning import Facts, Lookup, Plan, check_handover, plan_heir, plan_jobs, run_async
@@ -80,21 +81,14 @@ class PlannedJobs:
 
 async def plan_call(store: RedisStore, jobs: Sequence[JobRecord]) -> PlannedJobs:
     """The plan of an enqueue; InvalidJob if it cannot be stored."""
-
-    async def look_up(lookup: Lookup) -> Facts[KnownJob]:
-        return await _look_up(store, lookup)
-
-    return PlannedJobs(await run_async(plan_jobs(jobs), look_up))
+    return PlannedJobs(await run_async(plan_jobs(jobs), partial(_look_up, store)))
 
 
 async def plan_spawn(
     store: RedisStore, jobs: Sequence[JobRecord], *, acked: tuple[str, str] | None, handover: str | None
 ) -> PlannedJobs:
     """The plan of what an outcome spawns. `acked`: queue and id of the job that is done with it."""
-
-    async def look_up(lookup: Lookup) -> Facts[KnownJob]:
-        return await _look_up(store, lookup)
-
+    look_up = partial(_look_up, store)
     plan: Plan[KnownJob] = await run_async(plan_jobs(jobs), look_up)
     heir = None
     if acked is not None and handover is not None:

@@ -11,23 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.queries import JobQuery
 from taskharbor.drivers.redis import records
 from taskharbor.drivers.redis.endpoint import ScanPosition, monotonic
 from taskharbor.drivers.redis.flows import MAX_READ, read_flow
 from taskharbor.drivers.redis.foreign_jobs import SCAN_EVERY_S, ForeignIds
-from taskharbor.drivers.redis.job_pages import JobPages
-from taskharbor.drivers.redis.router import QUEUES, Where, sliced
-from taskharbor.drivers.redis.script_args import (
-    CountGroupsArgs,
-    CountsArgs,
-    ReadJobsArgs,
-    UpcomingArgs,
-)
+from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES, QUEUES, Where, sliced
+from taskharbor.drivers.redis.script_args import CountGroupsArgs, CountsArgs, ReadJobsArgs, UpcomingArgs
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.refusals import no_flow
-from taskharbor.model.job import FlowInfo, JobInfo, Page, State
+from taskharbor.model.job import FlowInfo, JobInfo, State
 
 MAX_NAMED_QUEUES = 200  # that are made known by one command
 MAX_COUNTED_GROUPS = 1000  # in one script
@@ -108,22 +101,20 @@ class JobReader:
     async def _counts(self, queues: Sequence[str], now: int, cap: int | None = None) -> list[tuple[str, list[int]]]:
         """For each queue how many jobs are in each state, and whether it is paused. Most are the size of a key; with a
         cap the waiting jobs of groups are counted only that far."""
-        calls = [self._count_part(home, part, now, cap) for home, part in self.store.router.parts(queues)]
-        return [counted for part in await self.store.endpoint.gather(calls) for counted in part]
 
-    async def _count_part(
-        self, home: str, queues: Sequence[str], now: int, cap: int | None
-    ) -> list[tuple[str, list[int]]]:
-        replies: list[list[int]] = await self.store.run(CountsArgs(now=now, home=home, queues=queues))
+        def args(home: str, some: list[str]) -> CountsArgs:
+            return CountsArgs(now=now, home=home, queues=some)
+
+        replies = await self.store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args)
         for queue, numbers in zip(queues, replies, strict=True):
             if numbers.pop() and (cap is None or numbers[0] < cap):
-                numbers[0] += await self._waiting_in_groups(home, queue, None if cap is None else cap - numbers[0])
+                numbers[0] += await self._waiting_in_groups(queue, None if cap is None else cap - numbers[0])
         return list(zip(queues, replies, strict=True))
 
-    async def _waiting_in_groups(self, home: str, queue: str, cap: int | None) -> int:
+    async def _waiting_in_groups(self, queue: str, cap: int | None) -> int:
         """How many jobs wait in groups: in ready ones, and in full ones, which have active jobs. With a cap it stops
         there."""
-        run, seen, number = self.store.run, dict[bytes, None](), 0
+        run, seen, number, home = self.store.run, dict[bytes, None](), 0, self.store.router.home_of(queue)
         for source in ("groups:ready", "active"):
             cursor = b""
             while cursor != b"0":
@@ -203,19 +194,10 @@ class JobReader:
         }
 
     async def flow(self, flow_id: str, now: int) -> FlowInfo:
-        nodes = await self._flow_jobs(flow_id, now)
+        nodes = [records.info_of(each, now) for each in await read_flow(self.store, flow_id)]
         if not nodes:
             raise no_flow(flow_id)
-        return flow_info(flow_id, tuple(nodes))
-
-    async def _flow_jobs(self, flow_id: str, now: int) -> list[JobInfo]:
-        return sorted(
-            [records.info_of(each, now) for each in await read_flow(self.store, flow_id)], key=lambda one: one.job.id
-        )
-
-    async def page(self, wanted: JobQuery, now: int) -> Page:
-        """The next page of a listing."""
-        return await JobPages(self, wanted, now).page()
+        return flow_info(flow_id, tuple(sorted(nodes, key=lambda one: one.job.id)))
 
 
 async def arrivals(store: RedisStore, queues: Sequence[str]) -> dict[str, int]:
@@ -239,7 +221,7 @@ def _last_in_place(found: dict[str, JobInfo], id: str) -> JobInfo:
 def _queues_of(keys: Sequence[bytes]) -> set[str]:
     """The names of queues in the names of keys."""
     found = set()
-    for tag in {key.partition(b"}:")[0] for key in keys if not key.partition(b"}:")[2].startswith(b"th:schedules")}:
+    for tag in {key.partition(b"}:")[0] for key in keys}:
         name = records.name_of(tag[1:])
         if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
             found.add(name)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from taskharbor.drivers.redis.records import name_of
-from taskharbor.drivers.redis.script_args import FindInQueuesArgs, IdAndQueue, MendSchedulesArgs
+from taskharbor.drivers.redis.script_args import FindInQueuesArgs, IdAndQueue
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.safe_repr import shown
@@ -18,7 +18,6 @@ from taskharbor.model.safe_repr import shown
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.cluster_flows import FlowEntry
     from taskharbor.drivers.redis.endpoint import Endpoint
-    from taskharbor.drivers.redis.schedule_index import PackedChange, ScheduleEntry
 
 T = TypeVar("T")
 Flows = dict[str, "FlowEntry"]
@@ -126,7 +125,7 @@ class Router:
     async def confirm(self, jobs: Iterable[JobRecord], flows: Flows, now: int) -> None:
         """After jobs were stored that entered flows."""
 
-    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]], home: str) -> dict[str, str]:
+    async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """After a planned call: ids that became known under another id meanwhile."""
         return {}
 
@@ -161,31 +160,13 @@ class Router:
         """The queues that have jobs of a flow, by home; False: a script knows them."""
         return [("", False)]
 
-    async def cancel_flow(self, flow: str, now: int, cancel_in: CancelIn) -> int:
+    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> int:
         """Cancel the unfinished jobs of a flow with `cancel_in`; returns how many."""
         return (await cancel_in("", False, ""))[0]
 
     async def flow_is_open(self, flow: str) -> bool:
         """Whether a flow has unfinished jobs, where a script cannot know it."""
         raise AssertionError("on one server a script knows")
-
-    # Schedules: on one server a script reaches all of them
-
-    async def change_schedule(self, change: PackedChange, now: int) -> bool:
-        """Change a schedule that is not in the queue that it shall have."""
-        raise AssertionError("on one server a script does it")
-
-    async def settle_schedules(self, entries: Sequence[ScheduleEntry]) -> None:
-        """Index entries whose queues have no such row: mend them, or finish what is under way."""
-        items = [part for entry in entries for part in (entry.queue, entry.name, "")]
-        await self.endpoint.run(MendSchedulesArgs(items=items))
-
-    async def rescue_schedules(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        """Finish what clients that died have prepared in a queue; returns whether there was something to finish."""
-        return False
-
-    async def confirm_schedules(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Queues and names of rows that were met: let the index know them, if it lost them."""
 
     # Housekeeping
 
@@ -202,10 +183,6 @@ class Router:
             return []
         self._strays, found = await self.endpoint.ask("SSCAN", WATCHED, self._strays, "COUNT", STRAYS, key=WATCHED)
         return [name.decode() for name in found]
-
-    async def watched_queues(self) -> list[str]:
-        """All queues that may need looking after."""
-        return [name.decode() for name in await self.endpoint.ask("SMEMBERS", WATCHED, key=WATCHED)]
 
     async def visited(self, queue: str, posted: int, unnoted: Sequence[bytes], idle: bool) -> None:
         """After a visit of housekeeping: what the script found."""

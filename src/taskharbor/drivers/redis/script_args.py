@@ -62,11 +62,6 @@ class AmendArgs(ScriptArgs, kw_only=True):
     changes: Sequence[Any]
 
 
-class ArriveScheduleArgs(ScriptArgs, kw_only=True):
-    script = "arrive_schedule"
-    token: str
-
-
 class CancelFlowArgs(ScriptArgs, kw_only=True):
     script = "cancel_flow"
     flow: str
@@ -125,7 +120,6 @@ class DueSchedulesArgs(ScriptArgs, kw_only=True):
     after: Text | Literal[False]
     before: Text
     count: int
-    slow_ms: int
 
 
 class EnqueueArgs(ScriptArgs, kw_only=True):
@@ -220,11 +214,9 @@ class ListLeasesArgs(ScriptArgs, kw_only=True):
 
 class ListSchedulesArgs(ScriptArgs, kw_only=True):
     script = "list_schedules"
-    names: Sequence[str] | Literal[False]
-    queue: str | Literal[False]
+    at: str
     start: Text
     count: int
-    slow_ms: int
 
 
 class ListStateArgs(ScriptArgs, kw_only=True):
@@ -236,19 +228,7 @@ class ListStateArgs(ScriptArgs, kw_only=True):
 
 class MendSchedulesArgs(ScriptArgs, kw_only=True):
     script = "mend_schedules"
-    items: Sequence[Any]  # queue, name, and a place among those that are due or "" of each, one after the other
-
-
-class MoveScheduleArgs(ScriptArgs, kw_only=True):
-    script = "move_schedule"
-    operation: str
-    name: str
-    token: str | Literal[False]
-    data: Text
-    expect: str | Literal[False]
-    wanted: str | Literal[False]
-    target: str | Literal[False]
-    patience_ms: int
+    items: Sequence[Any]  # name, the sorted set in which it was found, or "", and its member there, of each
 
 
 class PauseArgs(ScriptArgs, kw_only=True):
@@ -371,15 +351,6 @@ class ScanLocationsArgs(ScriptArgs, kw_only=True):
     hash_number: int
     cursor: Text
     count: int
-
-
-class ScheduleIndexArgs(ScriptArgs, kw_only=True):
-    script = "schedule_index"
-    operation: str
-    names: Sequence[str]
-    entries: Sequence[Any]
-    instead: Text | Literal[False]
-    patience_ms: int
 
 
 class SettleArgs(ScriptArgs, kw_only=True):

@@ -7,14 +7,16 @@ and for a Cluster. Times are milliseconds there, and jobs were checked.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.redis.records import can_be_queue, edges_of
-from taskharbor.drivers.redis.router import Router
+from taskharbor.drivers.redis.router import Router, sliced
+from taskharbor.drivers.redis.script_args import ScriptArgs
 
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.endpoint import Endpoint
 
+T = TypeVar("T")
 MAX_KNOWN_EDGES = 10_000
 SLOW_CALLS = 20  # for how many calls the plain script is not tried, after one that it could not do
 
@@ -52,6 +54,20 @@ class RedisStore:
     def run(self) -> Callable[..., Awaitable[Any]]:
         """Run a script: see `Endpoint.run`."""
         return self.endpoint.run
+
+    async def run_for_each(
+        self, items: Sequence[T], queues: Sequence[str], size: int, args: Callable[[str, list[T]], ScriptArgs]
+    ) -> list[Any]:
+        """Run a script on items of these queues: those that it reaches, `size` at a time, all parts at once. Returns
+        what the script returned for each item."""
+        parts = [
+            (home, list(some)) for home, positions in self.router.by_home(queues) for some in sliced(positions, size)
+        ]
+        calls = [self.run(args(home, [items[position] for position in some])) for home, some in parts]
+        found: dict[int, Any] = {}
+        for (_, some), replies in zip(parts, await self.endpoint.gather(calls), strict=True):
+            found |= zip(some, replies, strict=True)
+        return [found[position] for position in range(len(items))]
 
     @property
     def max_payload(self) -> int:

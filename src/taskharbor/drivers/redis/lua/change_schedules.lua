@@ -1,8 +1,7 @@
--- Change schedules, each together with the jobs that it stores. Each name comes once.
--- changes: {name, the revision that is expected or false: none, {queue, revision, value} or false: delete it, jobs (see 80_store)}.
--- Returns for each 1: it is as wanted, 0: it has another revision, 2: on a Cluster, the queue `home` has no such row. Behind such a change
--- with jobs it ends: the jobs of those that follow come later.
--- A full server refuses what brings jobs or a new row.
+-- Change schedules (lib/schedules_read.lua), one after the other; their jobs are stored in the same transaction, on a Cluster by message.
+-- changes: {name, revision that the row must have, or false: there must be none; the row as {queue, revision, value}, or false: it is
+-- deleted; jobs as 80_store takes them} of each. A full server refuses new rows and new jobs.
+-- Returns for each 1: the row is as wanted now, 0: it has another revision.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 -- with: schedules_read schedules_store schedules_write
 local now, cluster, home, changes = unpack(cmsgpack.unpack(ARGV[1]))
@@ -11,39 +10,18 @@ for _, change in ipairs(changes) do brings = brings or #change[4] > 0 or (change
 if brings then unless_full() else even_if_full() end
 th.begin(now, cluster, home)
 
--- The queue that has a row, its revision and its place. The index may have lost it: then it is where the change wants it.
-local function find(name, wanted)
-  local noted = not th.cluster and select(2, th.schedule_entry(name)) or wanted
-  for _, q in ipairs({noted, wanted}) do
-    local revision, place = th.schedule(q, name)
-    if revision then return q, revision, place end
-  end
-  return nil, false, false
-end
-
 local function apply(name, expect, to, jobs)
-  local wanted = to and to[1] or nil
-  local held, revision, place = find(name, wanted)
-  if th.cluster and not held then return 2 end
-  local is_done = not held and not to or revision and to and revision == to[2]
-  if not is_done and revision ~= expect then return 0 end
-  if not is_done then
-    th.store_scheduled(jobs)
-    if held and held ~= wanted then
-      th.remove_schedule(held, name, place)
-      place = false
-    end
-    if to then th.put_schedule(wanted, name, to[3], place) end
-    held = wanted
-  end
-  if not th.cluster then th.set_schedule_entry(name, held and name .. '\n' .. held .. '\n') end
+  local row = th.schedule(name)
+  local revision = row and row.revision or false
+  if revision == (to and to[2]) then return 1 end      -- it was sent again, or there is nothing to delete
+  if revision ~= expect then return 0 end
+  if #jobs > 0 then th.send(to[1], 'fire', jobs, to[2]) end
+  if row then th.remove_schedule(name, row) end
+  if to then th.put_schedule(name, to[3]) end
   return 1
 end
 
 local results = {}
-for index, change in ipairs(changes) do
-  results[index] = apply(unpack(change))
-  if results[index] == 2 and #change[4] > 0 then break end
-end
+for index, change in ipairs(changes) do results[index] = apply(unpack(change)) end
 th.finish()
 return results

@@ -2,6 +2,7 @@
 -- patience_s: for how many seconds a missing dependency may still come; messages: {kind, number, posted at, `now` of the sender,
 -- arguments}. Returns for each 1: applied, 0: not yet, 2: it can never be applied.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
+-- with: schedules_store
 local now, cluster, home, patience_s, messages = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
 th.begin(now, cluster, home)

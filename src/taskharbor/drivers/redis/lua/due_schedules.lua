@@ -1,11 +1,10 @@
 -- The places of schedules that are due, in order, some of each queue.
--- after: the place behind which they lie, or false; before: the moment before which they lie, in 18 digits; count: how many of each queue;
--- slow_ms: see th.stuck_schedules.
--- Returns {number of its queue, place} of the first that is not due, if there is one; {number of the queue, places} of each that has due
--- ones; and on a Cluster, where there is one queue, rows that may be stuck on their way there.
+-- after: the place behind which they lie, or false; before: the moment before which they lie, in 18 digits; count: how many of each queue.
+-- Returns {number of its queue, place} of the first that is not due, if there is one; and {number of the queue, places} of each that has
+-- due ones.
 -- needs: 10_keys 28_utf8
 -- with: schedules_read
-local now, cluster, home, queues, after, before, count, slow_ms = unpack(cmsgpack.unpack(ARGV[1]))
+local now, cluster, home, queues, after, before, count = unpack(cmsgpack.unpack(ARGV[1]))
 local upcoming, upcoming_q, found = nil, nil, {}
 
 -- Only moments are compared here: Lua would compare other texts by the rules of a language.
@@ -14,7 +13,7 @@ local function is_before(place, moment)
 end
 
 for index, q in ipairs(queues) do
-  local at = key(q, 'th:schedules:due')
+  local at = key(HOME, 'due:' .. q)
   local first = try('ZRANGEBYLEX', at, '-', '+', 'LIMIT', '0', '1')
   local following = first and first[1]
   if following and is_before(following, before) then
@@ -26,4 +25,4 @@ for index, q in ipairs(queues) do
     upcoming, upcoming_q = following, index
   end
 end
-return {upcoming and {{upcoming_q, upcoming}} or {}, found, cluster and th.stuck_schedules(queues[1], slow_ms) or {}}
+return {upcoming and {{upcoming_q, upcoming}} or {}, found}

@@ -24,7 +24,6 @@ local MARGIN = 0.001         -- between the turns of two groups that became read
 local function n(number)
   return format('%.0f', number)
 end
-th.n = n
 
 -- A number that can be computed with and written again; nil for text, NaN and infinity.
 local function finite(value)
@@ -35,12 +34,10 @@ end
 local function key(q, name)
   return '{' .. q .. '}:' .. name
 end
-th.key = key
 
 local function job_key(q, id)
   return '{' .. q .. '}:job:' .. id
 end
-th.job_key = job_key
 
 local TURNS, QUEUES, WATCHED = '{th}:turns', '{th}:queues', '{th}:watched'
 
@@ -64,4 +61,3 @@ local function many(command, at, list)
   end
   return sum
 end
-th.many = many

@@ -28,13 +28,11 @@ end
 local function write(q, id, fields)
   many('HSET', job_key(q, id), fields)
 end
-th.write = write
 
 local function add(fields, ...)
   local size, more = #fields, {...}
   for index = 1, #more do fields[size + index] = more[index] end
 end
-th.add = add
 
 local function whole(value)
   return finite(value) or 0

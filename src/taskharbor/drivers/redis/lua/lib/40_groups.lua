@@ -5,7 +5,6 @@
 local function group_key(q, gid, name)
   return '{' .. q .. '}:g:' .. gid .. ':' .. name
 end
-th.group_key = group_key
 
 -- A missing or non-positive limit is 1.
 function th.limit_of(q, gid)

@@ -9,10 +9,10 @@
 --   repoint(dependent, old, new, its queue)  another job took the place of a dependency
 --   lost(dependent, dependency)            it waits for a job that is gone
 --   store(jobs, …)                         jobs of a call or a spawn
+--   fire(jobs, revision)                   jobs of a schedule (schedules_store.lua)
 --   heir(job, old, new, its queue)         the job that was to take its place is known under another id
 
 local receive = {}
-th.receive = receive
 
 local function flow_key(flow)
   return '{th:flow:' .. flow .. '}'
@@ -33,7 +33,6 @@ local function post(q, kind, args)
   call('ZADD', key(th.home, 'th:outbox'), n(number), cmsgpack.pack({q, kind, number, tonumber(clock[1]), th.now, args}))
   return number
 end
-th.post = post
 
 local function send(q, kind, ...)
   if th.cluster and q ~= th.home then

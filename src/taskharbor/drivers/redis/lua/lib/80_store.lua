@@ -241,6 +241,7 @@ function receive.store(q, jobs, flows, handing)
       if handing and handing[3] == id then send(handing[1], 'heir', handing[2], id, other, q) end
     elseif not known[id] then
       fresh[#fresh + 1] = job
+      known[id] = q
     end
   end
   th.store(fresh, flows)

@@ -17,7 +17,6 @@ local READ = {
 local TAKEN = 37       -- of these are needed to grant any lease
 local P, T, STATE, ATTEMPT, STO, F, GID, DUE, MAX, REAL = 1, 2, 3, 4, 5, 6, 7, 8, 12, 11
 local FAIL, ATT, OFF, LOST, XT, XU, ST, WORKER, RAN, BEGAN, LA = 15, 16, 17, 18, 29, 30, 31, 34, 35, 36, 37
-th.READ = READ
 
 -- `fields`: those of READ, or some of them with empty names for the others.
 function th.read(q, id, count, fields)
@@ -34,7 +33,6 @@ local function named(values)
   job.pri = finite(job.th_pri) or 0
   return job
 end
-th.named = named
 
 -- A lease that a client with a faster clock saw expire, and that holds at this moment.
 function th.restore_lease(q, id, job)

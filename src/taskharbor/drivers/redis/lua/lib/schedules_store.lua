@@ -1,12 +1,10 @@
--- Storing the jobs of a schedule as enqueue does; those that are known stay as they are.
-function th.store_scheduled(jobs)
-  if #jobs == 0 then return end
-  local known, fresh = th.known_ids(jobs), {}
-  for _, job in ipairs(jobs) do
-    if not known[job[1]] then
-      fresh[#fresh + 1] = job
-      known[job[1]] = job[2]
-    end
-  end
-  th.store(fresh)
+-- The jobs of a schedule come to their queue. On a Cluster they come by a message, which may come twice, even after they ran and were
+-- deleted. So the queue remembers each message for an hour, by the revision of the row that it came with.
+local REMEMBERED_MS = '3600000'
+
+function receive.fire(q, jobs, revision)
+  local brought = th.number and key(q, 'th:fired:' .. revision)
+  if brought and call('EXISTS', brought) == 1 then return end
+  receive.store(q, jobs)
+  if brought then call('SET', brought, '1', 'PX', REMEMBERED_MS) end
 end
