@@ -22,12 +22,13 @@ def reserve(
     queues = [queue for name in dict.fromkeys(names) if (queue := store.queues.get(name)) and not queue.paused]
     for queue in queues:
         queue.move(now)
+    expires_at = now + lease_for
     taken: list[Entry] = []
     while len(taken) < limit and (entry := _take_next(store, queues, now)) is not None:
         taken.append(entry)
     # All are taken before the first is granted: a lease may last no time at all, and its job is due again at once.
     tokens = new_tokens(len(taken))
-    return [_grant(store, entry, token, now, lease_for, worker) for entry, token in zip(taken, tokens, strict=True)]
+    return [_grant(store, entry, token, now, expires_at, worker) for entry, token in zip(taken, tokens, strict=True)]
 
 
 def _take_next(store: MemoryStore, queues: list[JobQueue], now: datetime) -> Entry | None:
@@ -41,7 +42,7 @@ def _take_next(store: MemoryStore, queues: list[JobQueue], now: datetime) -> Ent
     return None
 
 
-def _grant(store: MemoryStore, entry: Entry, token: str, now: datetime, lease_for: timedelta, worker: str) -> Reserved:
+def _grant(store: MemoryStore, entry: Entry, token: str, now: datetime, expires_at: datetime, worker: str) -> Reserved:
     """Put a job that was taken out of its queue under a lease of this worker."""
     record, lost_by = entry.record, None
     if entry.lease is not None:  # it has expired: its worker was lost
@@ -50,7 +51,7 @@ def _grant(store: MemoryStore, entry: Entry, token: str, now: datetime, lease_fo
     elif entry.lost_at is not None:
         lost_by = Lost(record.ran_on, record.began_at, entry.lost_at)
     entry.record = replace(record, deliveries=record.deliveries + 1, began_at=now, ran_on=worker)
-    entry.lease = Lease(record.id, record.queue, token, now + lease_for)
+    entry.lease = Lease(record.id, record.queue, token, expires_at)
     entry.state, entry.worker = State.INFLIGHT, worker
     entry.settled = entry.lost_at = None
     store.queue_of(entry).put(entry)
