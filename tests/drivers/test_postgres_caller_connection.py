@@ -322,7 +322,6 @@ def test_a_connection_is_checked_once(ready, way, monkeypatch):
     """Pooled connections serve many transactions: only the first pays for the check."""
     looks: list[Any] = []
     monkeypatch.setattr(caller_connection, "_identify", counted(caller_connection._identify, looks))
-    monkeypatch.setattr(caller_connection, "_identify_sync", counted(caller_connection._identify_sync, looks))
 
     async def live():
         async with way(ready.address, False) as caller:

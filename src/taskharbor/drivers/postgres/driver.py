@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, Driver, within_lease
-from taskharbor.drivers.connections import expect
+from taskharbor.drivers.connections import expect, run
 from taskharbor.drivers.postgres import caller_connection, reading, schema
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
 from taskharbor.drivers.postgres.deadline import Deadline
@@ -30,13 +31,8 @@ from taskharbor.drivers.postgres.records import to_json
 from taskharbor.drivers.postgres.reserve import Reserving
 from taskharbor.drivers.postgres.settle import is_plain, outcome_batches, settle_plain
 from taskharbor.drivers.postgres.spawn import settle_spawning
-from taskharbor.drivers.postgres.statement import Program, array, quoted
-from taskharbor.drivers.postgres.transaction import (
-    PostgresTransaction,
-    PostgresTransactionSync,
-    drive_async,
-    drive_sync,
-)
+from taskharbor.drivers.postgres.statement import Program, array, drive, drive_sync, quoted
+from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync
 from taskharbor.drivers.postgres.tries import not_opened
 from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.unstorable import accepts_any_name
@@ -256,21 +252,20 @@ class PostgresDriver(PostgresClientCalls):
         """Store jobs on the caller's asynchronous connection, in the caller's transaction."""
         expect(connection, "postgresql", asynchronous=True)
         await caller_connection.check(connection, self._options)
-        results: list[Enqueued] = await drive_async(connection, self._enqueue_for_caller(jobs, now))
-        return results
+        return await drive(self._enqueue_for_caller(jobs, now), partial(run, connection))
 
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """The same on a synchronous connection."""
         expect(connection, "postgresql", asynchronous=False)
         caller_connection.check_sync(connection, self._options)
-        results: list[Enqueued] = drive_sync(connection, self._enqueue_for_caller(jobs, now))
-        return results
+        return drive_sync(connection, self._enqueue_for_caller(jobs, now))
 
     def _enqueue_for_caller(self, jobs: Sequence[JobRecord], now: datetime) -> Program[list[Enqueued]]:
         return enqueue(self._schema, jobs, now, self._options.max_payload, callers_transaction=True)
 
     def transaction(self, lease: Lease) -> PostgresTransaction:
-        return PostgresTransaction(self._runner, self._options, lease)
+        self._runner()  # raises if the driver is not open
+        return PostgresTransaction(self._options, lease)
 
     def transaction_sync(self, lease: Lease) -> PostgresTransactionSync:
         return PostgresTransactionSync(self._options, lease)

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.statement import Program
-from taskharbor.drivers.postgres.transaction import drive_sync
+from taskharbor.drivers.postgres.statement import Program, drive_sync
 from taskharbor.drivers.postgres.tries import unavailable, unusable
 from taskharbor.drivers.unstorable import accepts_any_name
 
@@ -65,7 +64,7 @@ class ConnectionRunner:
 
         try:
             with self._lock, (connection := self._connection()).transaction():
-                result: T = drive_sync(connection, make())
+                result = drive_sync(connection, make())
                 if transaction and isinstance(result, BaseException):
                     raise _Undone(result)
                 return result

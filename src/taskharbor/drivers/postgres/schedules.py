@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from taskharbor.drivers.connections import Rows
 from taskharbor.drivers.cursor import encode_due, encode_schedule
 from taskharbor.drivers.postgres.enqueue import MAX_CALL_BYTES
 from taskharbor.drivers.postgres.records import base64_of, nearest_moment, to_json, to_row
-from taskharbor.drivers.postgres.statement import Program, Rows, array, call, value
+from taskharbor.drivers.postgres.statement import Program, array, call, value
 from taskharbor.drivers.queries import DueQuery, ScheduleQuery
 from taskharbor.model.bounds import check_name, check_schedule_changes
 from taskharbor.model.errors import InvalidJob
