@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.drivers.postgres.pool import Runner, SharedState
 from taskharbor.drivers.postgres.statement import Program, drive_sync
 from taskharbor.drivers.postgres.tries import unavailable, unusable
 from taskharbor.drivers.unstorable import accepts_any_name
@@ -30,26 +31,21 @@ class _Undone(Exception):
         self.result = result
 
 
-class ConnectionRunner:
+class ConnectionRunner(Runner):
     """Runs programs on psycopg's connection inside the one that was given. They never suspend."""
 
     def __init__(
         self, options: PostgresOptions, connection: Callable[[], Any], lock: AbstractContextManager[Any]
     ) -> None:
-        self._options = options
+        super().__init__(SharedState(options))
         self._connection = connection
         self._lock = lock
-        self._newest_ms = 0
 
     def time(self) -> float:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, for some milliseconds
-
-    def newest_time(self, milliseconds: int) -> int:
-        self._newest_ms = max(self._newest_ms, milliseconds)
-        return self._newest_ms
 
     async def run(
         self,
@@ -72,9 +68,9 @@ class ConnectionRunner:
             refused: T = undone.result
             return refused
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise unavailable(self._options, error) from error
+            raise unavailable(self.shared.options, error) from error
         except psycopg.Error as error:
-            raise unusable(self._options, error) from error
+            raise unusable(self.shared.options, error) from error
 
 
 @accepts_any_name

@@ -67,21 +67,17 @@ def array(values: Sequence[str]) -> str:
     return json.dumps(list(values))
 
 
-def call(schema: str, function: str, *parameters: tuple[Any, str], columns: str) -> Statement:
-    """A call of one of our functions that returns rows; each parameter comes with its type."""
-    sql = f"select {columns} from {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
-    return Statement(sql, tuple([value for value, _ in parameters]))
-
-
-def value(schema: str, function: str, *parameters: tuple[Any, str]) -> Statement:
-    """A call of one of our functions that returns a single value."""
-    sql = f"select {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
-    return Statement(sql, tuple([value for value, _ in parameters]))
+def call(schema: str, function: str, *parameters: Any, columns: str = "") -> Statement:
+    """A call of one of our functions, named with the types of its parameters. `columns`: of its rows, if it returns
+    more than a single value."""
+    return Statement(_call(schema, function, columns, VERSION), parameters)
 
 
 @functools.lru_cache(maxsize=256)
-def _call(schema: str, function: str, kinds: tuple[str, ...], version: int) -> str:
-    return f"{quoted(schema)}.{function}_v{version}({', '.join(f'cast(? as {kind})' for kind in kinds)})"
+def _call(schema: str, function: str, columns: str, version: int) -> str:
+    name, _, kinds = function.removesuffix(")").partition("(")
+    casts = ", ".join(f"cast(? as {kind})" for kind in kinds.split(", ") if kind)
+    return f"select {f'{columns} from ' if columns else ''}{quoted(schema)}.{name}_v{version}({casts})"
 
 
 def named(schema: str, function: str) -> str:

@@ -125,7 +125,7 @@ class HintListener:
                 made = connect_arguments(self._options, self._options.listen)
                 connection = await psycopg.AsyncConnection.connect(**made)
                 async with contextlib.aclosing(Closing(connection)):
-                    with Deadline(self._pool.limit, connection):
+                    with Deadline(self._pool.shared.limit, connection):
                         await connection.execute(f"listen {quoted(self.channel)}".encode())
                     self._listening.set()
                     if not first:
