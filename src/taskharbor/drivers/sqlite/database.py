@@ -174,7 +174,7 @@ class Database:
         """Do what was asked for, close all connections, and end the threads."""
         with self._watching:
             watch, self._watch = self._watch, None
-        self.background.stop()
+        self.background.stop(wait=False)
         self.reader.stop()
         self.writer.stop()
         if watch is not None:
@@ -269,7 +269,7 @@ async def close_database(database: Database) -> None:
         try:
             await thread.run(database.stop)
         finally:
-            thread.stop()
+            thread.stop(wait=False)
 
 
 def close_database_here(database: Database) -> None:

@@ -37,9 +37,7 @@ class Reader:
 
     def stop(self) -> None:
         """Do what waits, and close the connection."""
-        thread = self.thread.stop()
-        if thread is not None:
-            thread.join()
+        self.thread.stop()
         with self.guard:
             self.disconnect()
 
