@@ -172,7 +172,8 @@ def check_lease(schema: str, outcome: Ack | Fail, now: datetime) -> Program[tupl
 
 
 def _settle_statement(schema: str, rows: Sequence[OutcomeRow], now: datetime, release: bool) -> Statement:
-    return call(schema, "settle(text, bigint, boolean)", to_json(rows), to_us(now), release, columns="o, code, ends")
+    given = (to_json(rows), to_us(now), release, any(row.kind == RETRY for row in rows))
+    return call(schema, "settle(text, bigint, boolean, boolean)", *given, columns="o, code, ends")
 
 
 def _row(position: int, outcome: Outcome) -> OutcomeRow:

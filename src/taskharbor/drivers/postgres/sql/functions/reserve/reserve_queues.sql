@@ -25,9 +25,7 @@ declare
     left_over integer := p_limit;
     share integer;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     if not p_durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
@@ -47,7 +45,8 @@ begin
         taken := taken || ids;
         left_over := left_over - cardinality(ids);
         if cardinality(names) > 1 and cardinality(ids) > 0 then
-            perform note_served(one);
+            update queues q set served = nextval('arrival')
+            where q.queue = any(array(select x.queue from queues x where x.queue = one for update skip locked));
         end if;
     end loop;
     if taken <> '{}' then
