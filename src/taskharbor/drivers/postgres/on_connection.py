@@ -7,12 +7,12 @@ repeated: the connection is the caller's.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
+from taskharbor.drivers.connections import OnCallersConnection
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import Runner, SharedState
@@ -21,7 +21,6 @@ from taskharbor.drivers.postgres.tries import unavailable, unusable
 from taskharbor.drivers.unstorable import accepts_any_name
 
 T = TypeVar("T")
-_WAIT_S = 0.02  # nothing announces a job on such a connection
 
 
 class _Undone(Exception):
@@ -74,7 +73,7 @@ class ConnectionRunner(Runner):
 
 
 @accepts_any_name
-class PostgresOnConnection(PostgresDriver):
+class PostgresOnConnection(OnCallersConnection, PostgresDriver):
     """A driver on one connection. Made by `PostgresDriver.on_connection`.
 
     `lock`: held during each call, if others use the connection.
@@ -86,21 +85,5 @@ class PostgresOnConnection(PostgresDriver):
         super().__init__(dsn)
         self._own_runner = ConnectionRunner(self._options, connection, lock or nullcontext())
 
-    async def open(self) -> None:
-        """Nothing is opened: the connection is the caller's."""
-
-    async def open_existing(self) -> None:
-        """Nothing is opened: the connection is the caller's."""
-
-    async def close(self) -> None:
-        """Nothing is closed: the connection is the caller's."""
-
-    def sibling(self) -> PostgresOnConnection:
-        return self
-
     def _runner(self) -> Any:
         return self._own_runner
-
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        await asyncio.sleep(min(timeout, _WAIT_S))
-        return False

@@ -1,4 +1,4 @@
-"""Connections of one event loop, and running programs on them.
+"""Running programs on connections (`Runner`), and the connections of one event loop (`PostgresPool`).
 
 A small pool of our own: a connection that cannot be made is an error at once, not after a time-out in the background;
 a call prefers a connection whose server process has the plan of its statement; and nothing runs beside the calls.

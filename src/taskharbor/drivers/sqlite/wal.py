@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from taskharbor.drivers.sqlite import file_guard
-from taskharbor.drivers.sqlite.connection import BUSY_MS, connect, unavailable
+from taskharbor.drivers.sqlite.connection import BUSY_MS, FileConnection, unavailable
 from taskharbor.drivers.sqlite.threads import Failed, PendingResult, WorkThread, deliver
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
@@ -222,11 +222,9 @@ class Checkpointer:
     """Decides when a checkpoint is due, and makes it, on a connection of its own."""
 
     def __init__(self, path: str, take_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
-        self._path = path
         self._take_turn = take_turn
         self._end_turn = end_turn
-        self.guard = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self.file = FileConnection(path)
         self._commits = 1  # until the next check: a process may make no more than one
         self._again = RETRY_AFTER_COMMITS
 
@@ -253,13 +251,11 @@ class Checkpointer:
             self._end_turn()
 
     def _guarded(self, work: Callable[[sqlite3.Connection], bool]) -> bool:
-        with self.guard:
+        with self.file.guard:
             try:
-                if self._connection is None:
-                    self._connection = connect(self._path, "normal")
-                return work(self._connection)
+                return work(self.file.get())
             except Exception:
-                self.disconnect()
+                self.file.disconnect()
                 return False
 
     def _move_most(self, connection: sqlite3.Connection) -> bool:
@@ -287,7 +283,3 @@ class Checkpointer:
             return state
         finally:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-
-    def disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        file_guard.close_safely(connection, self._path)

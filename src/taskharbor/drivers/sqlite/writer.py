@@ -68,14 +68,13 @@ class Writer:
         path: str,
         durable: bool,
         on_open: Callable[[sqlite3.Connection], None],
-        on_replaced: Callable[[], None],
         on_arrivals: Callable[[dict[str, int]], None],
     ) -> None:
         self.path = path
         self.durable = durable
         self.lock = FileLock(path)
         self.turns = Turns(path)
-        self.file = FileConnection(path, on_replaced, self._opened)
+        self.file = FileConnection(path, self._opened)
         self.checkpoint = Checkpointer(path, self.take_turn, self.end_turn)
         self.wal_sync = WalSync(path, self.checkpoint.make)
         self.thread: CallThread[WriteSession] = CallThread(
@@ -115,8 +114,8 @@ class Writer:
         with self.file.guard:
             self.disconnect()
         self.wal_sync.stop()
-        with self.checkpoint.guard:
-            self.checkpoint.disconnect()
+        with self.checkpoint.file.guard:
+            self.checkpoint.file.disconnect()
         self.lock.close()
 
     # Turns
