@@ -204,10 +204,12 @@ class PostgresClientCalls(SqlDriver):
     async def _until_unlocked(self, statement: Statement, patience: float) -> tuple[int, int]:
         """How many jobs a statement that is sent again and again has changed, and how many were still locked after
         `patience` seconds."""
-        runner, changed, pauses = self._runner(), 0, Pauses(self._runner(), patience)
+        runner, changed = self._runner(), 0
+        pauses: Pauses | None = None
         while True:
             ((more, locked),) = await runner.run(lambda: rows_of(statement), repeat=False)
             changed += more
+            pauses = pauses or Pauses(runner, patience)
             if not locked or not await pauses.sleep():
                 return changed, locked
 

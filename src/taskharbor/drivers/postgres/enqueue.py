@@ -16,6 +16,10 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import to_us
 
+_ENQUEUE_ONE = (
+    "enqueue_one(text, text, text, text, bigint, bigint, integer, integer, integer, text, text, bigint, "
+    "bigint, boolean)"
+)
 MAX_CALL_BYTES = 128 << 20  # of payloads: one call is one statement, of which the memory holds several copies
 
 
@@ -70,13 +74,11 @@ def _is_plain(job: JobRecord) -> bool:
 
 def _enqueue_one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) -> Statement:
     row = to_row(job, 0)
-    return call(
-        schema,
-        "enqueue_one(text, text, text, text, bigint, bigint, integer, integer, integer, text, text, bigint, bigint, "
-        "boolean)",
-        *(job.id, job.queue, job.type, base64_of(job.payload), row.run_at, row.timeout, job.priority, job.attempts),
-        *(job.max_attempts, job.group, row.metadata, row.created_at, to_us(now), callers_transaction),
-    )
+    given = (
+        job.id, job.queue, job.type, base64_of(job.payload), row.run_at, row.timeout, job.priority, job.attempts,
+        job.max_attempts, job.group, row.metadata, row.created_at, to_us(now), callers_transaction,
+    )  # fmt: skip
+    return call(schema, _ENQUEUE_ONE, *given)
 
 
 def _enqueue_many(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_transaction: bool) -> Statement:

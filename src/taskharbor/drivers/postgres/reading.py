@@ -73,12 +73,8 @@ def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
         asked["state"] = wanted.state.value
     if wanted.after is not None:
         asked["after"] = wanted.after
-    listed = call(
-        schema,
-        "list_ids(text, boolean, integer, integer, bigint)",
-        *(to_json(asked), wanted.newest, wanted.limit, MAX_SCANNED_JOBS, to_us(now)),
-        columns="ids, last",
-    )
+    given = (to_json(asked), wanted.newest, wanted.limit, MAX_SCANNED_JOBS, to_us(now))
+    listed = call(schema, "list_ids(text, boolean, integer, integer, bigint)", *given, columns="ids, last")
     of_listed = _select(schema, payloads=wanted.payloads, source=f"{named(schema, 'records_of')}(l.ids)")
     rows = yield Statement(
         f"with listed as materialized ({listed.sql}) "
@@ -206,12 +202,9 @@ _following = msgspec.json.Decoder(_Following).decode
 
 def heads(schema: str, queues: Sequence[str], now: datetime, n: int) -> Program[list[QueueHead]]:
     """The head of each of these queues, in their order."""
-    rows = yield call(
-        schema,
-        "queue_heads(text, bigint, integer, integer)",
-        *(array(queues), to_us(now), n, looks_for_each(queues)),
-        columns="queue, oldest, oldest_known, following",
-    )
+    given = (array(queues), to_us(now), n, looks_for_each(queues))
+    columns = "queue, oldest, oldest_known, following"
+    rows = yield call(schema, "queue_heads(text, bigint, integer, integer)", *given, columns=columns)
     found = []
     for queue, oldest, oldest_known, text in rows:
         oldest_at = None if oldest is None else nearest_moment(oldest)
@@ -271,12 +264,9 @@ def list_audit(schema: str, wanted: AuditQuery) -> Program[AuditPage]:
     at, id = (LAST_US + 1 if wanted.until is None else to_us(wanted.until), b"")
     if wanted.after is not None:
         at, id = min((at, id), (to_us(wanted.after[0]), wanted.after[1].encode()))
-    rows = yield call(
-        schema,
-        "list_audit(bigint, bigint, text, text, integer, integer)",
-        *(since, at, id.decode(), wanted.by, wanted.limit, MAX_SCANNED_AUDIT),
-        columns="id, at, done_by, data",
-    )
+    given = (since, at, id.decode(), wanted.by, wanted.limit, MAX_SCANNED_AUDIT)
+    function = "list_audit(bigint, bigint, text, text, integer, integer)"
+    rows = yield call(schema, function, *given, columns="id, at, done_by, data")
     items = tuple(
         StoredAudit(id=id, at=nearest_moment(at), by=by, data=data) for id, at, by, data in rows if data is not None
     )

@@ -90,12 +90,9 @@ def list_schedules(schema: str, wanted: ScheduleQuery) -> Program[SchedulePage]:
 def list_due_schedules(schema: str, wanted: DueQuery) -> Program[SchedulePage]:
     """A page of due schedules, and when the next one will be."""
     at, name = (0, "") if wanted.after is None else (to_us(wanted.after[0]), wanted.after[1])
-    *rows, (*_, upcoming, _) = yield call(
-        schema,
-        "due_schedules(text, bigint, bigint, text, integer)",
-        *(array(wanted.queues), to_us(wanted.now), at, name, wanted.limit + 1),
-        columns=_COLUMNS,
-    )
+    given = (array(wanted.queues), to_us(wanted.now), at, name, wanted.limit + 1)
+    found = yield call(schema, "due_schedules(text, bigint, bigint, text, integer)", *given, columns=_COLUMNS)
+    *rows, (*_, upcoming, _) = found
     cursor = None
     if len(rows) > wanted.limit:
         last = rows[wanted.limit - 1]

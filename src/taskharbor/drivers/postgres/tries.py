@@ -178,13 +178,11 @@ class Pauses:
 
     def __init__(self, runner: Runner, patience: float) -> None:
         self._runner = runner
-        self._patience = patience
-        self._until = 0.0  # known with the first pause
+        self._until = runner.time() + patience
         self._pause = FIRST_PAUSE_S
 
     async def sleep(self) -> bool:
         """False: there is no time left."""
-        self._until = self._until or self._runner.time() + self._patience
         if self._runner.time() >= self._until:
             return False
         # Two calls that cross must not meet again and again.
@@ -199,10 +197,11 @@ async def ask_again(
     """Ask for all items, then for `patience` seconds again for those, by themselves, whose result is `JobLocked`."""
     results = list(await ask(items))
     locked = [place for place, result in enumerate(results) if isinstance(result, JobLocked)]
-    pauses = Pauses(runner, patience) if locked else None
-    while locked and pauses and await pauses.sleep():
-        again = await ask([items[place] for place in locked])
-        for place, result in zip(locked, again, strict=True):
-            results[place] = result
-        locked = [place for place in locked if isinstance(results[place], JobLocked)]
+    if locked:
+        pauses = Pauses(runner, patience)
+        while locked and await pauses.sleep():
+            again = await ask([items[place] for place in locked])
+            for place, result in zip(locked, again, strict=True):
+                results[place] = result
+            locked = [place for place in locked if isinstance(results[place], JobLocked)]
     return results
