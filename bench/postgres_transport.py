@@ -85,8 +85,8 @@ async def measure(address: str, calls: int, rounds: int) -> dict[str, dict[str, 
     await driver.enqueue([JobRecord(id=f"job-{number}", type="t", payload=b"x" * 100) for number in range(10)], now)
     await driver.close()
     reserve = call(
-        "taskharbor", "reserve_queue", ("empty", "text"), (1, "bigint"), (2, "bigint"), (10, "integer"), ("", "text"),
-        ("a", "text"), (True, "boolean"), columns=RESERVED_COLUMNS,
+        "taskharbor", "reserve_queue(text, bigint, bigint, integer, text, text, boolean)", "empty", 1, 2, 10, "", "a",
+        True, columns=RESERVED_COLUMNS,
     )  # fmt: skip
     rows = f"select {RESERVED_COLUMNS.replace('rare', 'metadata')} from taskharbor.jobs where queue = ?"
     statements = {"a number": Statement("select ?::bigint", (1,)), "empty reserve": reserve}

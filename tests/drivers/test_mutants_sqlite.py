@@ -38,7 +38,7 @@ MUTANTS = (
         "token check dropped",
         ("fence",),
         (
-            ("leases.py", "if job.token != lease.token:", "if False:"),
+            ("settle.py", "token=job.token", "token=lease.token"),
             ("sql/ack.sql", "AND token = substr(given.value, 1, 32)", ""),
             ("sql/extend.sql", "AND token = ?", "AND ? IS NOT NULL"),
         ),
@@ -48,7 +48,7 @@ MUTANTS = (
         "expiry compared with <",
         ("lease", "fence", "settle"),
         (
-            ("leases.py", "if job.moment <= now", "if job.moment < now"),
+            ("settle.py", "ends_at = from_us(job.moment) if", "ends_at = from_us(job.moment + 1) if"),
             ("sql/ack.sql", "moment > :now", "moment >= :now"),
             ("sql/extend.sql", "moment > ?", "moment >= ?"),
         ),
@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "arrivals are not reported", ("wait",), (("session.py", "queue.arrived, queue.changed = number, True", "pass"),)
     ),
-    Mutant("a release forgets that it lost", ("release", "lost"), (("leases.py", "job.lost += 1", "pass"),)),
+    Mutant("a release forgets that it lost", ("release", "lost"), (("settle.py", "job.lost += 1", "pass"),)),
     # Attempts, notes, times of their own
     Mutant(
         "began_at stays as it was", ("attempts",), (("sql/grant.sql", "began_at = ?,", "began_at = began_at + 0 * ?,"),)
@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         "the worker is forgotten", ("attempts",), (("transitions.py", 'job.token = ""', 'job.token = job.worker = ""'),)
     ),
-    Mutant("a release reports no loss", ("attempts",), (("leases.py", "job.lost_at = moment", "pass"),)),
+    Mutant("a release reports no loss", ("attempts",), (("settle.py", "job.lost_at = moment", "pass"),)),
     Mutant(
         "a takeover reports no loss", ("attempts",), (("records.py", "= job.moment if job.state == LEASED else", "="),)
     ),
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         "figures are replaced", ("figures",), (("sql/add_figure.sql", "number + excluded.number", "excluded.number"),)
     ),
-    Mutant("figures stay", ("figures",), (("figures.py", "session.execute(FORGET, old)", "pass"),)),
+    Mutant("figures stay", ("figures",), (("reading.py", "session.execute(FORGET_FIGURE, old)", "pass"),)),
     Mutant("figures of the last minute", ("figures",), (("sql/figures.sql", "minute < ?", "minute <= ?"),)),
     # Changes on condition, the audit
     Mutant("whatever was seen", ("seen",), (("admin.py", "_seen_of(job) != was", "False"),)),
@@ -267,7 +267,7 @@ MUTANTS = (
     Mutant("the last entry again", ("audit",), (("sql/audit.sql", "(at, id) < (:at, :id)", "(at, id) <= (:at, :id)"),)),
     Mutant("since leaves its moment out of the audit", ("audit",), (("sql/audit.sql", "at >= :since", "at > :since"),)),
     Mutant("entries of everyone", ("audit",), (("sql/audit.sql", "OR done_by = :who", "OR :who IS NOT NULL"),)),
-    Mutant("entries stay", ("audit",), (("audit.py", "session.execute(FORGET, old)", "pass"),)),
+    Mutant("entries stay", ("audit",), (("listing.py", "session.execute(FORGET_AUDIT, old)", "pass"),)),
     Mutant("entries go at 90 days", ("audit",), (("sql/old_audit.sql", "at < ?", "at <= ?"),)),
     Mutant(
         "a cut page of the audit is the last",
@@ -399,23 +399,23 @@ MUTANTS = (
     Mutant(
         "an old version is amended",
         ("amend",),
-        (("amend.py", "if (deliveries, edits) != (change.deliveries, change.edits):", "if False:"),),
+        (("admin.py", "if (seen.deliveries, seen.edits) != (change.deliveries, change.edits):", "if False:"),),
     ),
     Mutant(
         "amended under a lease",
         ("amend",),
-        (("amend.py", "job.state == DONE or job.state == LEASED", "job.state == DONE"),),
+        (("admin.py", "job.state == DONE or job.state == LEASED", "job.state == DONE"),),
     ),
     Mutant(
-        "an amended job keeps its place", ("amend",), (("amend.py", "if job.state == WAITING and", "if False and"),)
+        "an amended job keeps its place", ("amend",), (("admin.py", "if job.state == WAITING and", "if False and"),)
     ),
     Mutant(
-        "an amended priority orders nothing", ("amend",), (("amend.py", 'else -changes["priority"]', "else job.rank"),)
+        "an amended priority orders nothing", ("amend",), (("admin.py", 'else -changes["priority"]', "else job.rank"),)
     ),
     Mutant(
         "any change gives up the place",
         ("amend",),
-        (("amend.py", 'not changes.keys().isdisjoint({"run_at", "priority"})', "True"),),
+        (("admin.py", 'not changes.keys().isdisjoint({"run_at", "priority"})', "True"),),
     ),
 )
 

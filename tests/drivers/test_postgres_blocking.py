@@ -126,7 +126,7 @@ def test_threads_share_a_bounded_number_of_connections():
         thread.join()
     assert len(seen) == 8
     assert len(store.call("list", now=NOW, limit=1000).items) == 160
-    assert len(store.calls._idle) <= 2
+    assert len(store.calls.idle) <= 2
     store.calls.close()
 
 
@@ -182,7 +182,7 @@ def test_an_interrupt_ends_a_call_and_its_connection_is_not_used_again():
         with pytest.raises(KeyboardInterrupt):
             store.call("enqueue", [job("a")], NOW)
         thread.join()
-    assert store.calls._idle == []
+    assert store.calls.idle == []
     assert store.call("enqueue", [job("b")], NOW)[0].id == "b"
     store.calls.close()
 

@@ -321,8 +321,7 @@ def test_a_block_of_psycopg_on_a_connection_in_autocommit_mode_is_a_transaction(
 def test_a_connection_is_checked_once(ready, way, monkeypatch):
     """Pooled connections serve many transactions: only the first pays for the check."""
     looks: list[Any] = []
-    monkeypatch.setattr(caller_connection, "_identify", counted(caller_connection._identify, looks))
-    monkeypatch.setattr(caller_connection, "_identify_sync", counted(caller_connection._identify_sync, looks))
+    monkeypatch.setattr(caller_connection, "_note", counted(caller_connection._note, looks))
 
     async def live():
         async with way(ready.address, False) as caller:

@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
 CALLS = {
     "ack": "ack('a', 't', null, 1)",
-    "settle": "settle('[]', 1, true)",
+    "settle": "settle('[]', 1, true, false)",
     "hand_over": "hand_over('a', 'b', '[]', 1)",
     "extend": "extend('[]', 1, 2)",
     "release": "release('w', 1, '[]')",

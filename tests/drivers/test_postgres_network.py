@@ -293,7 +293,7 @@ def test_a_call_cancelled_at_any_moment_leaves_the_pool_whole():
                 for turns in range(1, 40, 3):
                     if fresh:
                         assert driver._pool is not None
-                        await driver._pool._drop_idle()
+                        await driver._pool.drop_idle()
                     task = asyncio.ensure_future(call(turns))
                     for _ in range(turns):
                         await asyncio.sleep(0)

@@ -197,7 +197,7 @@ def test_settle_enqueue_and_peek(full):
     jobs = '[{"o":0,"id":"new","queue":"q0","type":"work","payload":""}]'
     one = "'new', 'q0', 'work', '', null, null, 0, 0, 0, null, null, null"
     for call, most in (
-        (f"select * from taskharbor.settle_v1('{given}', {TICKS}, true)", 200),
+        (f"select * from taskharbor.settle_v1('{given}', {TICKS}, true, false)", 200),
         (f"select taskharbor.ack_v1('r000000003', 'x', null, {TICKS})", 200),
         (f"select taskharbor.enqueue_one_v1({one}, {TICKS}, false)", 200),
         (

@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor.drivers import Ack, Amend, BackendUnavailable, Cancelled, Fail, JobNotFound, JobRecord, Lease, Retry
 from taskharbor.drivers.postgres import client_calls, schema
-from taskharbor.drivers.postgres.lock_retry import JobLocked
+from taskharbor.drivers.postgres.tries import JobLocked
 from tests.drivers.postgres_recount import mistakes
 from tests.drivers.postgres_stores import emptied, open_transaction, opened
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import Ack, Amend, Cancelled, Fail, Figures, Retry
-from taskharbor.drivers.sqlite import SqliteDriver, audit, figures, listing
+from taskharbor.drivers.sqlite import SqliteDriver, listing, reading
 from taskharbor.model.audit import AUDIT_KEPT_FOR, StoredAudit
 from taskharbor.model.job import Seen, State
 from tests.drivers.blocking_calls import run
@@ -132,7 +132,7 @@ def test_a_listing_of_flows_stops_after_some_and_goes_on_there(path, monkeypatch
 
 
 def test_figures_are_forgotten_some_at_a_time(path, monkeypatch):
-    monkeypatch.setattr(figures, "MAX_FORGOTTEN_FIGURES", 3)
+    monkeypatch.setattr(reading, "MAX_FORGOTTEN_FIGURES", 3)
 
     async def scenario(driver):
         rows = [Figures(NOW + n * MINUTE, "q", {"done": 1, "failed": 2}) for n in range(4)]
@@ -167,7 +167,7 @@ async def audited(driver: SqliteDriver, number: int) -> list[StoredAudit]:
 
 
 def test_the_audit_is_forgotten_some_at_a_time(path, monkeypatch):
-    monkeypatch.setattr(audit, "MAX_FORGOTTEN_AUDIT", 3)
+    monkeypatch.setattr(listing, "MAX_FORGOTTEN_AUDIT", 3)
 
     async def scenario(driver):
         entries = await audited(driver, 8)
@@ -181,7 +181,7 @@ def test_the_audit_is_forgotten_some_at_a_time(path, monkeypatch):
 
 
 def test_the_audit_stops_after_some_entries_and_goes_on_there(path, monkeypatch):
-    monkeypatch.setattr(audit, "MAX_SCANNED_AUDIT", 4)
+    monkeypatch.setattr(listing, "MAX_SCANNED_AUDIT", 4)
 
     async def scenario(driver):
         await audited(driver, 10)
@@ -201,7 +201,7 @@ def test_the_audit_stops_after_some_entries_and_goes_on_there(path, monkeypatch)
 )
 def test_a_damaged_entry_spoils_no_page(path, column, value, monkeypatch):
     """It is left out, or shown if it can be; the others are all there, page by page."""
-    monkeypatch.setattr(audit, "MAX_SCANNED_AUDIT", 2)
+    monkeypatch.setattr(listing, "MAX_SCANNED_AUDIT", 2)
 
     async def scenario(driver):
         entries = await audited(driver, 9)

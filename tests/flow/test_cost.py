@@ -114,7 +114,7 @@ def pages_to_settle_one(dsn: str, members: int) -> int:
     lease = asyncio.run(held())
     given = json.dumps([{"o": 0, "id": lease.job_id, "token": lease.token, "was": 1, "kind": 1}])
     with psycopg.connect(dsn) as connection:
-        call = "select * from taskharbor.settle_v1(%s, 1, true)"
+        call = "select * from taskharbor.settle_v1(%s, 1, true, false)"
         assert connection.execute(call, (given,)).fetchall() == []  # plans are made
         connection.rollback()
         rows = connection.execute(f"explain (analyze, buffers) {call}", (given,)).fetchall()

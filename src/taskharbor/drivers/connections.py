@@ -9,10 +9,11 @@ Nothing here begins, commits or rolls back: the transaction is the caller's.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from taskharbor.model.errors import WrongConnection
 
@@ -224,3 +225,26 @@ def _none_of_a(error: Any) -> Rows:
     if error.sqlstate is not None:
         raise error
     return []
+
+
+_WAIT_S = 0.02  # nothing announces a job on a caller's connection
+
+
+class OnCallersConnection:
+    """What a driver on one connection of the caller's does not do. It goes before the driver among the bases."""
+
+    async def open(self) -> None:
+        """Nothing is opened: the connection is the caller's."""
+
+    async def open_existing(self) -> None:
+        """Nothing is opened: the connection is the caller's."""
+
+    async def close(self) -> None:
+        """Nothing is closed: the connection is the caller's."""
+
+    def sibling(self) -> Self:
+        return self
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        await asyncio.sleep(min(timeout, _WAIT_S))
+        return False

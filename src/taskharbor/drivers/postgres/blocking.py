@@ -2,29 +2,26 @@
 
 Any number of threads may call; at most `pool_size` connections are open, and a call waits for a free one until its
 deadline. A call waits for the server with poll(), so that its deadline and Ctrl-C end it: the connection is then in the
-middle of an exchange, and is closed. The calls and their retries are those of the awaited driver (client_calls.py,
-tries.py).
+middle of an exchange, and is closed. The calls and their tries are those of the awaited driver (client_calls.py,
+pool.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import select
-import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
+from taskharbor.drivers.postgres.deadline import run_in_thread
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.pool import BEGIN, connect_arguments, limit_of, session_settings, warn_of_pooler
-from taskharbor.drivers.postgres.statement import Program, Statement
-from taskharbor.drivers.postgres.tries import Tries, unavailable
-from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals, Places
+from taskharbor.drivers.postgres.pool import Runner, SharedState, connect_arguments, set_up
+from taskharbor.drivers.postgres.statement import at_once
+from taskharbor.drivers.postgres.tries import unavailable
+from taskharbor.drivers.signal_safe import ClosedFlag, Places
 from taskharbor.model.errors import BackendUnavailable
-
-T = TypeVar("T")
 
 
 class ThreadConnection:
@@ -45,37 +42,35 @@ class ThreadConnection:
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
         self.exchange = Exchange(self._connection)
+        self.until = deadline
         self.late = False
-        if not options.pgbouncer:
-            try:
-                rows = self.ask(*session_settings(options, self._connection.info.backend_pid), deadline)
-            except BaseException:
-                self.close()
-                raise
-            self.exchange.prepares = bool(rows)
-            if not rows:
-                warn_of_pooler()
+        self.awaits_stop = False  # a call that ends early closes it
+        try:
+            at_once(set_up(self, options, self._connection.info.backend_pid))
+        except BaseException:
+            self.close()
+            raise
 
-    def ask(self, sql: str, parameters: Sequence[Any], deadline: float) -> list[Any]:
+    async def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """The rows of one statement."""
         exchange = self.exchange.ask(sql, parameters)
         next(exchange)
         try:
             while True:
-                exchange.send(self._received(deadline))
+                exchange.send(self._received())
         except StopIteration as stop:
             result: list[Any] = stop.value
             return result
 
-    def _received(self, deadline: float) -> Any:
+    def _received(self) -> Any:
         """Send what is left to send, and wait until the result is complete."""
         pgconn, result = self._pgconn, None
         while pgconn.flush():
-            self._wait(select.POLLIN | select.POLLOUT, deadline)
+            self._wait(select.POLLIN | select.POLLOUT)
             pgconn.consume_input()
         while True:
             if pgconn.is_busy():
-                self._wait(select.POLLIN, deadline)
+                self._wait(select.POLLIN)
                 pgconn.consume_input()
                 continue
             following = pgconn.get_result()
@@ -88,9 +83,9 @@ class ThreadConnection:
             raise psycopg.OperationalError("the connection is lost")
         return result
 
-    def _wait(self, events: int, deadline: float) -> None:
+    def _wait(self, events: int) -> None:
         self._poll.modify(self._pgconn.socket, events)
-        left = deadline - time.monotonic()
+        left = self.until - time.monotonic()
         if left <= 0 or not self._poll.poll(left * 1000 + 1):
             import psycopg
 
@@ -113,70 +108,32 @@ class PostgresBlocking:
 
     def __init__(self, dsn: str) -> None:
         self._driver = _BlockingDriver(dsn)
-        self._options = self._driver.options
-        self.places = Places(self._options.pool_size)
-        self._idle: list[ThreadConnection] = []  # append and pop are atomic
-        self._closed = ClosedFlag()
-        self._newest_ms = 0
-        self.limit = limit_of(self._options)
-        self.sets_isolation = False
+        self.shared = SharedState(self._driver.options)
+        self.places = Places(self._driver.options.pool_size)
+        self.shared.inside = self.places.inside
+        self.idle: list[ThreadConnection] = []  # append and pop are atomic
+        self.closed = ClosedFlag()
 
     def until(self, deadline: float) -> PostgresDriver:
-        if self._closed.is_set():
+        if self.closed.is_set():
             raise BackendUnavailable("the store's blocking calls were closed")
         return self._driver.with_runner(_DeadlineRunner(self, deadline))
 
     def close(self) -> None:
-        self._closed.set()
+        self.closed.set()
         self.drop_idle()
-
-    def newest_time(self, milliseconds: int) -> int:
-        self._newest_ms = max(self._newest_ms, milliseconds)
-        return self._newest_ms
-
-    def sleep(self, seconds: float) -> None:
-        self._closed.wait(seconds)
-
-    def take(self, sql: str, deadline: float) -> ThreadConnection:
-        """A free connection; if possible one that has sent `sql` before: its server process has the plans.
-
-        Whatever happens, the thread has to leave `places` afterwards.
-        """
-        if not self.places.enter(deadline - time.monotonic()):
-            raise TimeoutError("no connection was free in time")
-        return self._idle_one(sql) or ThreadConnection(self._options, deadline)
-
-    def _idle_one(self, sql: str) -> ThreadConnection | None:
-        for connection in reversed(self._idle):
-            if sql in connection.exchange.sent:
-                with contextlib.suppress(ValueError):  # another thread has taken it
-                    self._idle.remove(connection)
-                    return connection
-        with contextlib.suppress(IndexError):
-            return self._idle.pop()
-        return None
-
-    def give(self, connection: ThreadConnection) -> None:
-        """Keep a connection for the next call, if that can use it."""
-        if self._closed.is_set() or not connection.is_reusable():
-            connection.close()
-        else:
-            self._idle.append(connection)
-            if self._closed.is_set():  # closed in between
-                self.drop_idle()
 
     def drop_idle(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
-                self._idle.pop().close()
+                self.idle.pop().close()
 
 
-class _DeadlineRunner:
-    """Runs programs until a deadline, without ever suspending: a `Runner` for one call of the client."""
-
-    __slots__ = ("_calls", "_deadline")
+class _DeadlineRunner(Runner):
+    """Runs programs until a deadline, without ever suspending, for one call of the client."""
 
     def __init__(self, calls: PostgresBlocking, deadline: float) -> None:
+        super().__init__(calls.shared)
         self._calls = calls
         self._deadline = deadline
 
@@ -184,79 +141,48 @@ class _DeadlineRunner:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        self._calls.sleep(min(seconds, max(self._deadline - time.monotonic(), 0)))
-
-    def newest_time(self, milliseconds: int) -> int:
-        return self._calls.newest_time(milliseconds)
+        self._calls.closed.wait(min(seconds, self.left))
 
     @property
     def left(self) -> float:
         return max(self._deadline - time.monotonic(), 0)
 
-    async def run(
-        self,
-        make: Callable[[], Program[T]],
-        *,
-        transaction: bool = False,
-        repeat: bool = True,
-        within: float | None = None,
-    ) -> T:
-        import psycopg
+    def limit(self, within: float | None) -> float:
+        return min(super().limit(within), self.left)
 
-        calls, began = self._calls, time.monotonic()
-        limit = min(calls.limit, self._deadline - began, calls.limit if within is None else within)
-        tries = Tries(calls._options, max(limit, 0), repeat, transaction or calls.sets_isolation)
-        while True:
-            try:
-                return self._try_once(make(), tries, began + limit, not repeat)
-            except (psycopg.Error, TimeoutError) as error:
-                after = tries.after(error)
-                if after.drop_idle:
+    async def take(self, sql: str, limit: float) -> ThreadConnection:
+        deadline = min(self._deadline, time.monotonic() + limit)
+        if not self._calls.places.enter(deadline - time.monotonic()):
+            raise TimeoutError("no connection was free in time")
+        connection = self._idle_one(sql) or ThreadConnection(self.shared.options, deadline)
+        connection.until = deadline
+        return connection
+
+    def _idle_one(self, sql: str) -> ThreadConnection | None:
+        idle = self._calls.idle
+        for connection in reversed(idle):
+            if sql in connection.exchange.sent:
+                with contextlib.suppress(ValueError):  # another thread has taken it
+                    idle.remove(connection)
+                    return connection
+        with contextlib.suppress(IndexError):
+            return idle.pop()
+        return None
+
+    async def give(self, connection: ThreadConnection | None, completed: bool) -> None:
+        """The thread has left its place: keep the connection for the next call, if that can use it."""
+        calls = self._calls
+        if connection is not None:
+            if calls.closed.is_set() or not connection.is_reusable():
+                connection.close()
+            else:
+                calls.idle.append(connection)
+                if calls.closed.is_set():  # closed in between
                     calls.drop_idle()
-                if after.error is not None:
-                    raise after.error from error
-                calls.sets_isolation = calls.sets_isolation or (tries.in_transaction and not transaction)
+        calls.places.wake()
 
-    def _try_once(self, program: Program[T], tries: Tries, deadline: float, check: bool) -> T:
-        tries.sent = tries.late = False
-        try:
-            first = next(program)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        me, places = threading.get_ident(), self._calls.places
-        connection: ThreadConnection | None = None
-        try:
-            connection = self._calls.take(first.sql, deadline)
-            if check:
-                connection.ask("select 1", (), deadline)
-            tries.sent = True
-            if tries.in_transaction:
-                return _drive_in_transaction(connection, program, first, deadline)
-            return _drive(connection, program, first, deadline)
-        finally:
-            places.inside.discard(me)
-            if connection is not None:
-                tries.late = connection.late
-                self._calls.give(connection)
-            places.wake()
-
-
-def _drive(connection: ThreadConnection, program: Program[T], first: Statement, deadline: float) -> T:
-    statement = first
-    try:
-        while True:
-            statement = program.send(connection.ask(statement.sql, statement.parameters, deadline))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-
-
-def _drive_in_transaction(connection: ThreadConnection, program: Program[T], first: Statement, deadline: float) -> T:
-    connection.ask(BEGIN, (), deadline)
-    result = _drive(connection, program, first, deadline)  # after an error `give` closes the connection
-    connection.ask("rollback" if isinstance(result, Exception) else "commit", (), deadline)
-    return result
+    async def drop_idle(self) -> None:
+        self._calls.drop_idle()
 
 
 class _BlockingDriver(PostgresDriver):
@@ -286,27 +212,13 @@ class _BlockingDriver(PostgresDriver):
         It runs in a thread: this one may be an event loop's, and creating a schema is written for a loop.
         """
         assert self._current_runner is not None
-        raised: list[BaseException] = []
-        ended = ClosedFlag()
 
         async def opened() -> None:
             driver = PostgresDriver(self._dsn)
             await driver.open()
             await driver.close()
 
-        def work() -> None:
-            try:
-                asyncio.run(opened())
-            except BaseException as error:
-                raised.append(error)
-            finally:
-                ended.set()
-
-        thread = threading.Thread(target=work, name="taskharbor-postgres-open", daemon=True)
-        with DeferredSignals():
-            thread.start()
-        ended.wait(self._current_runner.left)
-        if not ended.is_set():
-            raise unavailable(self._options, TimeoutError("the deadline has passed"))
-        if raised:
-            raise raised[0]
+        try:
+            run_in_thread(opened(), self._current_runner.left)
+        except TimeoutError as error:
+            raise unavailable(self._options, error) from error

@@ -7,20 +7,19 @@ schema exists. So a statement that cannot succeed never reaches the caller's tra
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
 
-from taskharbor.drivers.connections import in_transaction, in_transaction_async, run, run_sync
+from taskharbor.drivers.connections import in_transaction, in_transaction_async, run
 from taskharbor.drivers.postgres import schema
-from taskharbor.drivers.postgres.deadline import Deadline
+from taskharbor.drivers.postgres.deadline import Deadline, run_in_thread
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import connect_arguments
+from taskharbor.drivers.postgres.statement import Ask, asking, at_once
 from taskharbor.drivers.postgres.tries import not_opened
 from taskharbor.model.errors import WrongConnection
-
-if TYPE_CHECKING:
-    import psycopg
 
 OPEN_S = 10.0  # for everything that is done on a connection of our own
 
@@ -57,31 +56,26 @@ _known: weakref.WeakKeyDictionary[Any, set[tuple[str, str]]] = weakref.WeakKeyDi
 async def check(connection: Any, options: PostgresOptions) -> None:
     """WrongConnection if a job on this asynchronous connection would go to another database, or would not be stored
     together with the caller's writes."""
-    inner = await in_transaction_async(connection)
-    if _is_two_phase(inner):
-        await run(connection, _NO_HINTS, ())
-    if _is_known(inner, options):
-        return
-    before = _ours.get(_key(options))
-    ours = before or await open_once(options)
-    theirs = await _identify(connection, options.schema)
-    if before is not None and (theirs.is_other_than(ours) or not theirs.has_schema):
-        ours = await open_once(options)  # it may have been upgraded, dropped or moved since
-    _note(inner, options, theirs, ours)
+    await _check(await in_transaction_async(connection), partial(run, connection), options, open_once)
 
 
 def check_sync(connection: Any, options: PostgresOptions) -> None:
     """The same for a synchronous connection."""
-    inner = in_transaction(connection)
+    at_once(_check(in_transaction(connection), asking(connection), options, _open_in_thread))
+
+
+async def _check(
+    inner: Any, ask: Ask, options: PostgresOptions, open_store: Callable[[PostgresOptions], Awaitable[DatabaseIdentity]]
+) -> None:
     if _is_two_phase(inner):
-        run_sync(connection, _NO_HINTS, ())
+        await ask(_NO_HINTS, ())
     if _is_known(inner, options):
         return
     before = _ours.get(_key(options))
-    ours = before or _open_once_sync(options)
-    theirs = _identify_sync(connection, options.schema)
+    ours = before or await open_store(options)
+    theirs = await _identify(ask, options.schema)
     if before is not None and (theirs.is_other_than(ours) or not theirs.has_schema):
-        ours = _open_once_sync(options)
+        ours = await open_store(options)  # it may have been upgraded, dropped or moved since
     _note(inner, options, theirs, ours)
 
 
@@ -117,34 +111,17 @@ def _note(inner: Any, options: PostgresOptions, theirs: DatabaseIdentity, ours: 
         pass
 
 
-# The caller's side. A savepoint: what fails here must not abort the caller's transaction.
-
-
-async def _identify(connection: Any, schema: str) -> DatabaseIdentity:
-    oid, name, has_schema = (await run(connection, _NAMES, (schema,)))[0]
-    await run(connection, "savepoint taskharbor_identify", ())
+async def _identify(ask: Ask, schema: str) -> DatabaseIdentity:
+    """The database behind a connection inside a transaction. A savepoint: what fails here must not abort that."""
+    oid, name, has_schema = (await ask(_NAMES, (schema,)))[0]
+    await ask("savepoint taskharbor_identify", ())
     try:
-        system = (await run(connection, _SYSTEM, ()))[0][0]
+        system = (await ask(_SYSTEM, ()))[0][0]
     except Exception:
         system = None
-        await run(connection, "rollback to savepoint taskharbor_identify", ())
-    await run(connection, "release savepoint taskharbor_identify", ())
+        await ask("rollback to savepoint taskharbor_identify", ())
+    await ask("release savepoint taskharbor_identify", ())
     return DatabaseIdentity(oid, name, has_schema, system)
-
-
-def _identify_sync(connection: Any, schema: str) -> DatabaseIdentity:
-    oid, name, has_schema = run_sync(connection, _NAMES, (schema,))[0]
-    run_sync(connection, "savepoint taskharbor_identify", ())
-    try:
-        system = run_sync(connection, _SYSTEM, ())[0][0]
-    except Exception:
-        system = None
-        run_sync(connection, "rollback to savepoint taskharbor_identify", ())
-    run_sync(connection, "release savepoint taskharbor_identify", ())
-    return DatabaseIdentity(oid, name, has_schema, system)
-
-
-# Our side
 
 
 async def open_once(options: PostgresOptions) -> DatabaseIdentity:
@@ -159,7 +136,8 @@ async def open_once(options: PostgresOptions) -> DatabaseIdentity:
                 await schema.check_server(connection)
                 found = await schema.found_in(connection, options.schema)
                 await schema.ensure(connection, options, found, options.migrate)
-                ours = await _ours_of(connection, options.schema)
+                async with connection.transaction():
+                    ours = await _identify(partial(run, connection), options.schema)
         finally:
             await connection.close()
     except (psycopg.Error, TimeoutError, OSError) as error:
@@ -168,31 +146,5 @@ async def open_once(options: PostgresOptions) -> DatabaseIdentity:
     return ours
 
 
-async def _ours_of(connection: psycopg.AsyncConnection[Any], schema: str) -> DatabaseIdentity:
-    import psycopg
-
-    row = await (await connection.execute(_NAMES.replace("?", "%s").encode(), (schema,))).fetchone()
-    assert row is not None
-    try:
-        found = await (await connection.execute(_SYSTEM)).fetchone()
-    except psycopg.errors.InsufficientPrivilege:
-        found = None
-    return DatabaseIdentity(row[0], row[1], row[2], found[0] if found is not None else None)
-
-
-def _open_once_sync(options: PostgresOptions) -> DatabaseIdentity:
-    """The same in a thread: this one may be an event loop's."""
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            asyncio.run(open_once(options))
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=work, name="taskharbor-postgres-open", daemon=True)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
-    return _ours[_key(options)]
+async def _open_in_thread(options: PostgresOptions) -> DatabaseIdentity:
+    return run_in_thread(open_once(options))

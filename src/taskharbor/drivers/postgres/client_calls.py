@@ -1,36 +1,42 @@
 """The calls that a client makes, written once: awaited on an event loop, or blocking on the calling thread.
 
-A call is a program (statement.py), or a few of them. A `Runner` runs it: pool.py on an event loop, blocking.py without
-one. There none of these coroutines ever suspends.
+A call is a program (statement.py), or a few of them. A `Runner` (pool.py) runs it, on an event loop or, in blocking.py,
+without one. There none of these coroutines ever suspends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from taskharbor.drivers.base import CANCELLED_REASON, SqlDriver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.postgres import reading
-from taskharbor.drivers.postgres.amend import amend_refusal, amendments
-from taskharbor.drivers.postgres.audit import list_audit, put_audit
 from taskharbor.drivers.postgres.enqueue import enqueue
-from taskharbor.drivers.postgres.figures import read_figures
-from taskharbor.drivers.postgres.heads import heads
-from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.records import nearest_moment
+from taskharbor.drivers.postgres.pool import Runner
+from taskharbor.drivers.postgres.reading import heads, list_audit, put_audit, read_figures
+from taskharbor.drivers.postgres.records import nearest_moment, to_json
 from taskharbor.drivers.postgres.schedules import (
     change_batches,
     change_schedules,
     list_due_schedules,
     list_schedules,
 )
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, rows_of, value
+from taskharbor.drivers.postgres.statement import Statement, array, call, named, quoted, rows_of
+from taskharbor.drivers.postgres.tries import ADMIN_S, JobLocked, Pauses, ask_again
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery, check_cap
-from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
+from taskharbor.drivers.refusals import (
+    amended_since,
+    changed_since,
+    no_job,
+    not_amendable,
+    paired,
+    still_needed,
+    wrong_state,
+)
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_amend, check_audit, check_moment, check_name
@@ -38,27 +44,9 @@ from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
-from taskharbor.model.times import to_us
+from taskharbor.model.times import MICROSECOND, to_us
 
-T = TypeVar("T")
 _CLOCK = Statement("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
-
-
-class Runner(Waits, Protocol):
-    """Runs programs on connections."""
-
-    async def run(
-        self,
-        make: Callable[[], Program[T]],
-        *,
-        transaction: bool = False,
-        repeat: bool = True,
-        within: float | None = None,
-    ) -> T:
-        """Run a program: see PostgresPool.run."""
-
-    def newest_time(self, milliseconds: int) -> int:
-        """The greatest server time seen so far."""
 
 
 class PostgresClientCalls(SqlDriver):
@@ -102,22 +90,24 @@ class PostgresClientCalls(SqlDriver):
         if run_at is not None:
             check_moment(run_at, "run_at")
         run_at_us = None if run_at is None else to_us(run_at)
-        return await self._change_each(
-            "requeue", ids, seen, (to_us(now), "bigint"), (run_at_us, "bigint"), (reset_attempts, "boolean")
-        )
+        function = "requeue(text, bigint, bigint, boolean, text)"
+        return await self._change_each(function, ids, seen, to_us(now), run_at_us, reset_attempts)
 
     async def cancel(
         self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
     ) -> list[DriverError | None]:
-        return await self._change_each("cancel", ids, seen, (to_us(now), "bigint"), (CANCELLED_REASON, "text"))
+        return await self._change_each("cancel(text, bigint, text, text)", ids, seen, to_us(now), CANCELLED_REASON)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         if "\x00" in flow_id:
             return 0
-        given = ((flow_id, "text"), (to_us(now), "bigint"))
-        cancelled, locked = await self._count("cancel_flow", *given, columns="cancelled, locked", patience=ADMIN_S)
-        if locked is not None:
-            raise JobLocked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")
+        statement = call(self._schema, "cancel_flow(text, bigint)", flow_id, to_us(now), columns="cancelled, locked")
+        cancelled, locked = await self._until_unlocked(statement, ADMIN_S)
+        if locked:
+            raise JobLocked(
+                f"flow {flow_id}: cancelled {cancelled} job(s), but {locked} more are locked by a transaction that is "
+                "still open; cancel it again later"
+            )
         return cancelled
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
@@ -132,15 +122,16 @@ class PostgresClientCalls(SqlDriver):
                 results[place] = error
 
         async def ask(some: Sequence[Amend]) -> list[DriverError | None]:
-            texts = await self._value("amend", (amendments(some), "text"), (to_us(now), "bigint"))
-            return [amend_refusal(change.id, text) for change, text in zip(some, texts, strict=True)]
+            given = to_json([_amendment(change) for change in some])
+            texts = await self._value("amend(text, bigint)", given, to_us(now))
+            return [_refusal("amend", change.id, text) for change, text in zip(some, texts, strict=True)]
 
         if sound:
-            answers = iter(await ask_again(sound, await ask(sound), ask, ADMIN_S, self._runner()))
+            answers = iter(await ask_again(sound, ask, ADMIN_S, self._runner()))
         return [results[place] if place in results else next(answers) for place in range(len(changes))]
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
-        return await self._change_each("delete_jobs", ids, seen)
+        return await self._change_each("delete_jobs(text, text)", ids, seen)
 
     async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
         check_cap(cap)
@@ -203,43 +194,38 @@ class PostgresClientCalls(SqlDriver):
     async def _execute(self, sql: str, *parameters: Any) -> Any:
         return await self._runner().run(lambda: rows_of(Statement(sql, parameters)))
 
-    async def _value(self, function: str, *parameters: tuple[Any, str]) -> Any:
+    async def _value(self, function: str, *parameters: Any) -> Any:
         """The value of a function that counts, or refuses what is done already: sent twice it would return something
         else, so it is not repeated."""
-        statement = value(self._schema, function, *parameters)
+        statement = call(self._schema, function, *parameters)
         rows = await self._runner().run(lambda: rows_of(statement), repeat=False)
         return rows[0][0]
 
-    async def _count(
-        self, function: str, *parameters: tuple[Any, str], columns: str, patience: float
-    ) -> tuple[int, JobLocked | None]:
-        """How many jobs a function has changed, and what was still locked after `patience` seconds."""
-        number = 0
-        statement = call(self._schema, function, *parameters, columns=columns)
-
-        async def ask(_: Sequence[None]) -> list[JobLocked | None]:
-            nonlocal number
-            rows = await self._runner().run(lambda: rows_of(statement), repeat=False)
-            changed, locked = rows[0]
-            number += changed
-            return [JobLocked(f"{locked} more are locked by a transaction that is still open") if locked else None]
-
-        (left,) = await ask_again([None], await ask([None]), ask, patience, self._runner())
-        return number, left
+    async def _until_unlocked(self, statement: Statement, patience: float) -> tuple[int, int]:
+        """How many jobs a statement that is sent again and again has changed, and how many were still locked after
+        `patience` seconds."""
+        runner, changed = self._runner(), 0
+        pauses: Pauses | None = None
+        while True:
+            ((more, locked),) = await runner.run(lambda: rows_of(statement), repeat=False)
+            changed += more
+            pauses = pauses or Pauses(runner, patience)
+            if not locked or not await pauses.sleep():
+                return changed, locked
 
     async def _change_each(
         self, function: str, ids: Sequence[str], seen: Sequence[Seen] | None, *parameters: Any
     ) -> list[DriverError | None]:
-        """Call one of the functions of sql/functions/admin for each id."""
+        """Call one of the functions of sql/functions/admin for these ids, and again for those that are locked."""
         pairs = paired(ids, seen)
 
         async def ask(some: Sequence[tuple[str, Seen | None]]) -> list[DriverError | None]:
             storable = [id if "\x00" not in id else "" for id, _ in some]
             expected = None if seen is None else array([_seen_text(was) for _, was in some if was is not None])
-            texts = await self._value(function, (array(storable), "text"), *parameters, (expected, "text"))
-            return [_refusal(function, id, text) for (id, _), text in zip(some, texts, strict=True)]
+            texts = await self._value(function, array(storable), *parameters, expected)
+            return [_refusal(function.partition("(")[0], id, text) for (id, _), text in zip(some, texts, strict=True)]
 
-        return await ask_again(pairs, await ask(pairs), ask, ADMIN_S, self._runner())
+        return await ask_again(pairs, ask, ADMIN_S, self._runner())
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self._runner().run(lambda: reading.list_jobs(self._schema, now, wanted))
@@ -256,7 +242,7 @@ def _seen_text(seen: Seen) -> str:
 
 
 def _refusal(function: str, id: str, text: str | None) -> DriverError | None:
-    """The error for what a function of sql/functions/admin returned."""
+    """The error for what a function of sql/functions/admin returned for a job."""
     if text is None:
         return None
     if text == "unknown":
@@ -265,6 +251,23 @@ def _refusal(function: str, id: str, text: str | None) -> DriverError | None:
         return JobLocked.job(id)
     if text == "changed":
         return changed_since(id)
+    if text == "amended":
+        return amended_since(id)
     if text.startswith("needed "):
         return still_needed(id, int(text.removeprefix("needed ")))
+    if function == "amend":
+        return not_amendable(id, text)
     return wrong_state(id, text, "cancel" if function == "cancel" else "requeue")
+
+
+def _amendment(change: Amend) -> dict[str, Any]:
+    """An amendment that was checked, as the function `amend` takes it; bytes become base64."""
+    stored = change.changes()
+    for name, value in stored.items():
+        if isinstance(value, datetime):
+            stored[name] = to_us(value)
+        elif isinstance(value, timedelta):
+            stored[name] = value // MICROSECOND
+        elif isinstance(value, dict):
+            stored[name] = to_json(value) if value else None
+    return {"id": change.id, "deliveries": change.deliveries, "edits": change.edits, **stored}

@@ -10,10 +10,15 @@ import asyncio
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals
 
 if TYPE_CHECKING:
     import psycopg
+
+T = TypeVar("T")
 
 
 class Deadline:
@@ -64,3 +69,28 @@ class ThreadDeadline(Deadline):
         self._handle.daemon = True
         self._handle.start()
         return self
+
+
+def run_in_thread(coroutine: Coroutine[Any, Any, T], seconds: float = threading.TIMEOUT_MAX) -> T:
+    """Run a coroutine on an event loop of its own: this thread may be another loop's. TimeoutError after `seconds`."""
+    results: list[T] = []
+    raised: list[BaseException] = []
+    ended = ClosedFlag()
+
+    def work() -> None:
+        try:
+            results.append(asyncio.run(coroutine))
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=work, name="taskharbor-postgres-open", daemon=True)
+    with DeferredSignals():
+        thread.start()
+    ended.wait(seconds)
+    if not ended.is_set():
+        raise TimeoutError("the deadline has passed")
+    if raised:
+        raise raised[0]
+    return results[0]

@@ -9,35 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, Driver, within_lease
-from taskharbor.drivers.connections import expect
+from taskharbor.drivers.connections import expect, run
+from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.postgres import caller_connection, reading, schema
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
-from taskharbor.drivers.postgres.figures import add_figures
-from taskharbor.drivers.postgres.leases import extend, lease_batches, refused_notes
-from taskharbor.drivers.postgres.lock_retry import ALONE_S, BESIDE_OTHERS_S, ask_again
 from taskharbor.drivers.postgres.long_transactions import LongTransactionWarning
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import PostgresPool
+from taskharbor.drivers.postgres.reading import add_figures
 from taskharbor.drivers.postgres.records import to_json
 from taskharbor.drivers.postgres.reserve import Reserving
-from taskharbor.drivers.postgres.settle import is_plain, outcome_batches, settle_plain
-from taskharbor.drivers.postgres.spawn import settle_spawning
-from taskharbor.drivers.postgres.statement import Program, array, quoted
-from taskharbor.drivers.postgres.transaction import (
-    PostgresTransaction,
-    PostgresTransactionSync,
-    drive_async,
-    drive_sync,
+from taskharbor.drivers.postgres.settle import (
+    extend,
+    is_plain,
+    lease_batches,
+    outcome_batches,
+    settle_plain,
 )
-from taskharbor.drivers.postgres.tries import not_opened
+from taskharbor.drivers.postgres.spawn import settle_spawning
+from taskharbor.drivers.postgres.statement import Program, array, call, drive, drive_sync, quoted
+from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync
+from taskharbor.drivers.postgres.tries import ALONE_S, BESIDE_OTHERS_S, ask_again, not_opened
 from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_figures, check_name
@@ -103,10 +104,10 @@ class PostgresDriver(PostgresClientCalls):
         try:
             async with pool.connection() as pooled:
                 connection = pooled.for_psycopg()
-                with Deadline(pool.limit, connection):
+                with Deadline(pool.shared.limit, connection):
                     await schema.check_server(connection)
                     found = await schema.found_in(connection, self._schema)
-                with Deadline(_MIGRATION_S if found.version else pool.limit, connection):
+                with Deadline(_MIGRATION_S if found.version else pool.shared.limit, connection):
                     await schema.ensure(connection, self._options, found, mode)
         except (psycopg.Error, TimeoutError, OSError) as error:
             await pool.close()
@@ -182,20 +183,19 @@ class PostgresDriver(PostgresClientCalls):
         notes: Mapping[str, bytes] | None = None,
     ) -> list[Lease | DriverError]:
         runner = self._runner()
-        refused = refused_notes(leases, notes) if notes else {}
+        bad = bad_notes(leases, notes) if notes else {}
 
-        async def ask(batch: Sequence[Lease]) -> list[Lease | TaskHarborError]:
+        async def ask(batch: Sequence[Lease]) -> list[Any]:
             return await runner.run(
                 lambda: extend(self._schema, batch, now, lease_for, notes or {}), within=within_lease(lease_for)
             )
 
         patience = BESIDE_OTHERS_S if len(leases) > 1 else ALONE_S
         results: list[Any] = []
-        for batch in lease_batches([lease for lease in leases if lease.token not in refused] if refused else leases):
-            results += await ask_again(batch, await ask(batch), ask, patience, runner)
-        if refused:
-            answers = iter(results)
-            results = [refused.get(lease.token) or next(answers) for lease in leases]
+        for batch in lease_batches([lease for place, lease in enumerate(leases) if place not in bad]):
+            results += await ask_again(batch, ask, patience, runner)
+        for place in sorted(bad):
+            results.insert(place, bad[place])
         return results
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
@@ -215,7 +215,7 @@ class PostgresDriver(PostgresClientCalls):
         patience = BESIDE_OTHERS_S if len(outcomes) > 1 else ALONE_S
         results: list[TaskHarborError | None] = []
         for batch in outcome_batches(outcomes):
-            results += await ask_again(batch, await ask(batch), ask, patience, runner)
+            results += await ask_again(batch, ask, patience, runner)
         return results
 
     async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
@@ -226,8 +226,9 @@ class PostgresDriver(PostgresClientCalls):
         await self._runner().run(lambda: add_figures(self._schema, rows, now), repeat=False)
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        given = ((worker, "text"), (to_us(now), "bigint"), (array(list(keep)), "text"))
-        released, _ = await self._count("release", *given, columns="released, locked", patience=ALONE_S)
+        given = (worker, to_us(now), array(list(keep)))
+        statement = call(self._schema, "release(text, bigint, text)", *given, columns="released, locked")
+        released, _ = await self._until_unlocked(statement, ALONE_S)
         return released  # another call ends the others at this moment, or their leases end
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
@@ -256,21 +257,20 @@ class PostgresDriver(PostgresClientCalls):
         """Store jobs on the caller's asynchronous connection, in the caller's transaction."""
         expect(connection, "postgresql", asynchronous=True)
         await caller_connection.check(connection, self._options)
-        results: list[Enqueued] = await drive_async(connection, self._enqueue_for_caller(jobs, now))
-        return results
+        return await drive(self._enqueue_for_caller(jobs, now), partial(run, connection))
 
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """The same on a synchronous connection."""
         expect(connection, "postgresql", asynchronous=False)
         caller_connection.check_sync(connection, self._options)
-        results: list[Enqueued] = drive_sync(connection, self._enqueue_for_caller(jobs, now))
-        return results
+        return drive_sync(connection, self._enqueue_for_caller(jobs, now))
 
     def _enqueue_for_caller(self, jobs: Sequence[JobRecord], now: datetime) -> Program[list[Enqueued]]:
         return enqueue(self._schema, jobs, now, self._options.max_payload, callers_transaction=True)
 
     def transaction(self, lease: Lease) -> PostgresTransaction:
-        return PostgresTransaction(self._runner, self._options, lease)
+        self._runner()  # raises if the driver is not open
+        return PostgresTransaction(self._options, lease)
 
     def transaction_sync(self, lease: Lease) -> PostgresTransactionSync:
         return PostgresTransactionSync(self._options, lease)
@@ -279,5 +279,5 @@ class PostgresDriver(PostgresClientCalls):
 
     async def prune(self, before: datetime, limit: int) -> int:
         kept_before = to_us(before) + self.retention // MICROSECOND
-        given = ((to_us(before), "bigint"), (kept_before, "bigint"), (min(limit, 2**31 - 1), "integer"))
-        return int(await self._value("prune", *given))
+        given = (to_us(before), kept_before, min(limit, 2**31 - 1))
+        return int(await self._value("prune(bigint, bigint, integer)", *given))

@@ -9,13 +9,17 @@ from typing import Any
 from taskharbor.drivers.graph import in_cycle
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, Planning, plan_jobs
 from taskharbor.drivers.postgres.records import StoredState, base64_of, to_json, to_row
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
 from taskharbor.model.bounds import check_job
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import to_us
 
+_ENQUEUE_ONE = (
+    "enqueue_one(text, text, text, text, bigint, bigint, integer, integer, integer, text, text, bigint, "
+    "bigint, boolean)"
+)
 MAX_CALL_BYTES = 128 << 20  # of payloads: one call is one statement, of which the memory holds several copies
 
 
@@ -70,24 +74,11 @@ def _is_plain(job: JobRecord) -> bool:
 
 def _enqueue_one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) -> Statement:
     row = to_row(job, 0)
-    return value(
-        schema,
-        "enqueue_one",
-        (job.id, "text"),
-        (job.queue, "text"),
-        (job.type, "text"),
-        (base64_of(job.payload), "text"),
-        (row.run_at, "bigint"),
-        (row.timeout, "bigint"),
-        (job.priority, "integer"),
-        (job.attempts, "integer"),
-        (job.max_attempts, "integer"),
-        (job.group, "text"),
-        (row.metadata, "text"),
-        (row.created_at, "bigint"),
-        (to_us(now), "bigint"),
-        (callers_transaction, "boolean"),
-    )
+    given = (
+        job.id, job.queue, job.type, base64_of(job.payload), row.run_at, row.timeout, job.priority, job.attempts,
+        job.max_attempts, job.group, row.metadata, row.created_at, to_us(now), callers_transaction,
+    )  # fmt: skip
+    return call(schema, _ENQUEUE_ONE, *given)
 
 
 def _enqueue_many(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_transaction: bool) -> Statement:
@@ -110,15 +101,15 @@ def _enqueue_many(schema: str, jobs: Sequence[JobRecord], now: datetime, callers
             flows[job.flow_id] = None
     return call(
         schema,
-        "enqueue",
-        (to_json([to_row(job, position) for position, job in enumerate(jobs)]), "text"),
-        (to_json(keys) if keys else None, "text"),
-        (to_json(edges) if edges else None, "text"),
-        (to_json(group_limits) if group_limits else None, "text"),
-        (array(list(flows)) if flows else None, "text"),
-        (array(list(queues)), "text"),
-        (to_us(now), "bigint"),
-        (callers_transaction, "boolean"),
+        "enqueue(text, text, text, text, text, text, bigint, boolean)",
+        to_json([to_row(job, position) for position, job in enumerate(jobs)]),
+        to_json(keys) if keys else None,
+        to_json(edges) if edges else None,
+        to_json(group_limits) if group_limits else None,
+        array(list(flows)) if flows else None,
+        array(list(queues)),
+        to_us(now),
+        callers_transaction,
         columns="id, known",
     )
 

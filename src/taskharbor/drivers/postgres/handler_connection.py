@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator
 from typing import Any, NoReturn
 
 import psycopg
@@ -26,6 +25,7 @@ from psycopg.sql import Composable
 
 from taskharbor.drivers.postgres.connection import STOP_S, can_cancel
 from taskharbor.drivers.postgres.deadline import cut
+from taskharbor.drivers.postgres.statement import awaited
 
 OURS = (
     "the transaction belongs to the job: it is committed with the job's ack when the handler returns, and rolled back "
@@ -80,46 +80,89 @@ def _refuse_end(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[An
         raise psycopg.ProgrammingError(OURS)
 
 
-class SyncHandlerCursor(psycopg.Cursor[Any]):
-    """For a handler that is a plain function."""
+class _GuardedCursor:
+    """Psycopg's own methods, after a look at the statement. They return what psycopg's do: coroutines, if it does."""
+
+    psycopg_class: Any
+    connection: Any
 
     def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
         _refuse_end(self.connection, query)
-        return super().execute(query, *arguments, **named)
+        return self.psycopg_class.execute(self, query, *arguments, **named)
 
-    def executemany(self, query: Any, *arguments: Any, **named: Any) -> None:
+    def executemany(self, query: Any, *arguments: Any, **named: Any) -> Any:
         _refuse_end(self.connection, query)
-        super().executemany(query, *arguments, **named)
+        return self.psycopg_class.executemany(self, query, *arguments, **named)
 
-    def stream(self, query: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+    def stream(self, query: Any, *arguments: Any, **named: Any) -> Any:
         _refuse_end(self.connection, query)
-        return super().stream(query, *arguments, **named)
+        return self.psycopg_class.stream(self, query, *arguments, **named)
 
 
-class AsyncHandlerCursor(psycopg.AsyncCursor[Any]):
+class SyncHandlerCursor(_GuardedCursor, psycopg.Cursor[Any]):
+    """For a handler that is a plain function."""
+
+    psycopg_class = psycopg.Cursor
+
+
+class AsyncHandlerCursor(_GuardedCursor, psycopg.AsyncCursor[Any]):
     """For a handler that is a coroutine."""
 
-    async def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
-        _refuse_end(self.connection, query)
-        return await super().execute(query, *arguments, **named)
-
-    async def executemany(self, query: Any, *arguments: Any, **named: Any) -> None:
-        _refuse_end(self.connection, query)
-        await super().executemany(query, *arguments, **named)
-
-    def stream(self, query: Any, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
-        _refuse_end(self.connection, query)
-        return super().stream(query, *arguments, **named)
+    psycopg_class = psycopg.AsyncCursor
 
 
 class _GuardedConnection:
-    """What the synchronous and the asynchronous connection have in common."""
+    """What the synchronous and the asynchronous connection have in common.
 
+    The worker's own calls (`begin`, `let_go`, `end`) are coroutines. They never suspend on a synchronous connection.
+    """
+
+    psycopg_class: Any
+    handler_cursor: Any
     is_lent = False  # whether a handler has it, with a transaction that has begun
     over = ""  # why the transaction has ended before its job
     store = ""  # the address of the store that it was made for
     swallowed: psycopg.Error | None = None  # the error that made the server give the transaction up
     pgconn: psycopg.pq.abc.PGconn
+
+    async def begin(self) -> None:
+        """Begin the transaction that the handler works in, with our isolation, whatever this server sets."""
+        own: Any = self
+        own.cursor_factory = self.handler_cursor
+        await awaited(own.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED))
+        await awaited(own.set_autocommit(False))
+        await awaited(own.execute("select 1"))
+        self.is_lent = True
+
+    def commit(self) -> Any:
+        if self.is_lent:
+            self._refuse()
+        return self.psycopg_class.commit(self)
+
+    def rollback(self) -> Any:
+        if self.is_lent:
+            self._refuse()
+        return self.psycopg_class.rollback(self)
+
+    def close(self) -> Any:
+        if self.is_lent:
+            self._refuse()
+        return self.psycopg_class.close(self)
+
+    async def let_go(self) -> None:
+        """Close it, and so roll back what is not committed."""
+        self.is_lent = False
+        await awaited(self.close())
+
+    async def end(self, why: str) -> None:
+        """Roll back now, from any thread, whatever runs; nothing is done through this connection any more."""
+        own: Any = self
+        self.over = why
+        with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
+            if can_cancel() and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                await awaited(own.cancel_safe(timeout=STOP_S))
+        with contextlib.suppress(psycopg.Error):  # closed meanwhile
+            cut(own)
 
     def _refuse(self) -> NoReturn:
         raise psycopg.InterfaceError(self.over) if self.over else psycopg.ProgrammingError(OURS)
@@ -159,36 +202,11 @@ class _GuardedConnection:
 class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
     """For a handler that is a plain function."""
 
-    def begin(self) -> None:
-        """Begin the transaction that the handler works in, with our isolation, whatever this server sets."""
-        self.cursor_factory = SyncHandlerCursor
-        self.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        self.autocommit = False
-        self.execute("select 1")
-        self.is_lent = True
-
-    def commit(self) -> None:
-        if self.is_lent:
-            self._refuse()
-        super().commit()
-
-    def rollback(self) -> None:
-        if self.is_lent:
-            self._refuse()
-        super().rollback()
-
-    def close(self) -> None:
-        if self.is_lent:
-            self._refuse()
-        super().close()
+    psycopg_class = psycopg.Connection
+    handler_cursor = SyncHandlerCursor
 
     def __enter__(self) -> Any:
         self._refuse()  # its end would commit, and close
-
-    def let_go(self) -> None:
-        """Close it, and so roll back what is not committed."""
-        self.is_lent = False
-        self.close()
 
     def wait(self, *arguments: Any, **named: Any) -> Any:
         """Every statement comes through here."""
@@ -201,47 +219,15 @@ class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
         finally:
             self._after()
 
-    def end(self, why: str) -> None:
-        """Roll back now, from any thread, whatever runs; nothing is done through this connection any more."""
-        self.over = why
-        with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-            if can_cancel() and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.cancel_safe(timeout=STOP_S)
-        with contextlib.suppress(psycopg.Error):  # closed meanwhile
-            cut(self)
-
 
 class AsyncHandlerConnection(_GuardedConnection, psycopg.AsyncConnection[Any]):
     """The same for a coroutine."""
 
-    async def begin(self) -> None:
-        self.cursor_factory = AsyncHandlerCursor
-        await self.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        await self.set_autocommit(False)
-        await self.execute("select 1")
-        self.is_lent = True
-
-    async def commit(self) -> None:
-        if self.is_lent:
-            self._refuse()
-        await super().commit()
-
-    async def rollback(self) -> None:
-        if self.is_lent:
-            self._refuse()
-        await super().rollback()
-
-    async def close(self) -> None:
-        if self.is_lent:
-            self._refuse()
-        await super().close()
+    psycopg_class = psycopg.AsyncConnection
+    handler_cursor = AsyncHandlerCursor
 
     async def __aenter__(self) -> Any:
         self._refuse()
-
-    async def let_go(self) -> None:
-        self.is_lent = False
-        await self.close()
 
     async def wait(self, *arguments: Any, **named: Any) -> Any:
         self._before()
@@ -252,11 +238,3 @@ class AsyncHandlerConnection(_GuardedConnection, psycopg.AsyncConnection[Any]):
             raise
         finally:
             self._after()
-
-    async def end(self, why: str) -> None:
-        self.over = why
-        with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-            if can_cancel() and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                await self.cancel_safe(timeout=STOP_S)
-        with contextlib.suppress(psycopg.Error):
-            cut(self)

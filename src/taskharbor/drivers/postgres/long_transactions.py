@@ -1,7 +1,7 @@
 """Transactions that stay open: while one lasts, the server cannot remove what was finished since it began.
 
 A reserve then reads the dead entries at the head of its index, so its cost grows with every job that is processed
-meanwhile (see bloat.py). A driver cannot end a transaction of another program; it logs which one it is.
+meanwhile (see reserve.py). A driver cannot end a transaction of another program; it logs which one it is.
 """
 
 from __future__ import annotations

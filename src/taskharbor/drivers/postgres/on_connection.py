@@ -7,21 +7,20 @@ repeated: the connection is the caller's.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
+from taskharbor.drivers.connections import OnCallersConnection
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.statement import Program
-from taskharbor.drivers.postgres.transaction import drive_sync
+from taskharbor.drivers.postgres.pool import Runner, SharedState
+from taskharbor.drivers.postgres.statement import Program, drive_sync
 from taskharbor.drivers.postgres.tries import unavailable, unusable
 from taskharbor.drivers.unstorable import accepts_any_name
 
 T = TypeVar("T")
-_WAIT_S = 0.02  # nothing announces a job on such a connection
 
 
 class _Undone(Exception):
@@ -31,26 +30,21 @@ class _Undone(Exception):
         self.result = result
 
 
-class ConnectionRunner:
+class ConnectionRunner(Runner):
     """Runs programs on psycopg's connection inside the one that was given. They never suspend."""
 
     def __init__(
         self, options: PostgresOptions, connection: Callable[[], Any], lock: AbstractContextManager[Any]
     ) -> None:
-        self._options = options
+        super().__init__(SharedState(options))
         self._connection = connection
         self._lock = lock
-        self._newest_ms = 0
 
     def time(self) -> float:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, for some milliseconds
-
-    def newest_time(self, milliseconds: int) -> int:
-        self._newest_ms = max(self._newest_ms, milliseconds)
-        return self._newest_ms
 
     async def run(
         self,
@@ -65,7 +59,7 @@ class ConnectionRunner:
 
         try:
             with self._lock, (connection := self._connection()).transaction():
-                result: T = drive_sync(connection, make())
+                result = drive_sync(connection, make())
                 if transaction and isinstance(result, BaseException):
                     raise _Undone(result)
                 return result
@@ -73,13 +67,13 @@ class ConnectionRunner:
             refused: T = undone.result
             return refused
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise unavailable(self._options, error) from error
+            raise unavailable(self.shared.options, error) from error
         except psycopg.Error as error:
-            raise unusable(self._options, error) from error
+            raise unusable(self.shared.options, error) from error
 
 
 @accepts_any_name
-class PostgresOnConnection(PostgresDriver):
+class PostgresOnConnection(OnCallersConnection, PostgresDriver):
     """A driver on one connection. Made by `PostgresDriver.on_connection`.
 
     `lock`: held during each call, if others use the connection.
@@ -91,21 +85,5 @@ class PostgresOnConnection(PostgresDriver):
         super().__init__(dsn)
         self._own_runner = ConnectionRunner(self._options, connection, lock or nullcontext())
 
-    async def open(self) -> None:
-        """Nothing is opened: the connection is the caller's."""
-
-    async def open_existing(self) -> None:
-        """Nothing is opened: the connection is the caller's."""
-
-    async def close(self) -> None:
-        """Nothing is closed: the connection is the caller's."""
-
-    def sibling(self) -> PostgresOnConnection:
-        return self
-
     def _runner(self) -> Any:
         return self._own_runner
-
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        await asyncio.sleep(min(timeout, _WAIT_S))
-        return False

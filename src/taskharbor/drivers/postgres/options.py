@@ -13,55 +13,15 @@ from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of
 from taskharbor.drivers.options import choice_of, flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
-OURS = frozenset(
-    {
-        "schema",
-        "retention",
-        "max_payload",
-        "migrate",
-        "pool_size",
-        "listen_dsn",
-        "pgbouncer",
-        "reserve",
-        "statement_timeout",
-        "connect_timeout",
-    }
-)
+_OURS = """schema retention max_payload migrate pool_size listen_dsn pgbouncer reserve statement_timeout
+connect_timeout"""
+OURS = frozenset(_OURS.split())
 # Parameters for libpq that an address may have: how to find, trust and name the server. Others would change our work.
-LIBPQ = frozenset(
-    {
-        "host",
-        "hostaddr",
-        "port",
-        "user",
-        "password",
-        "dbname",
-        "passfile",
-        "sslmode",
-        "sslcert",
-        "sslkey",
-        "sslpassword",
-        "sslrootcert",
-        "sslcrl",
-        "sslcrldir",
-        "sslsni",
-        "sslcompression",
-        "ssl_min_protocol_version",
-        "ssl_max_protocol_version",
-        "gssencmode",
-        "krbsrvname",
-        "gsslib",
-        "channel_binding",
-        "require_auth",
-        "target_session_attrs",
-        "load_balance_hosts",
-        "application_name",
-        "service",
-        "requirepeer",
-        "sslcertmode",
-        "sslnegotiation",
-    }
-)
+_LIBPQ = """host hostaddr port user password dbname passfile service requirepeer require_auth application_name
+sslmode sslcert sslkey sslpassword sslrootcert sslcrl sslcrldir sslsni sslcompression sslcertmode sslnegotiation
+ssl_min_protocol_version ssl_max_protocol_version channel_binding gssencmode krbsrvname gsslib
+target_session_attrs load_balance_hosts"""
+LIBPQ = frozenset(_LIBPQ.split())
 MIGRATE = ("create", "auto", "manual")
 RESERVE = ("durable", "unflushed")
 # libpq refuses these with a message that repeats the address, password included.

@@ -1,4 +1,4 @@
-"""Connections of one event loop, and running programs on them.
+"""Running programs on connections (`Runner`), and the connections of one event loop (`PostgresPool`).
 
 A small pool of our own: a connection that cannot be made is an error at once, not after a time-out in the background;
 a call prefers a connection whose server process has the plan of its statement; and nothing runs beside the calls.
@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.drivers.postgres.statement import Program, Statement, drive
 from taskharbor.drivers.postgres.tries import Tries
 
 if TYPE_CHECKING:
@@ -83,49 +85,56 @@ def limit_of(options: PostgresOptions) -> float:
     return options.statement_timeout + SERVER_FIRST_S
 
 
-class PostgresPool:
-    """Connections of one event loop."""
+class SharedState:
+    """What all calls of one driver share."""
 
     def __init__(self, options: PostgresOptions) -> None:
-        self._options = options
-        self._idle: list[FastConnection] = []
-        self._free = asyncio.Semaphore(options.pool_size)
-        self._stopping: set[asyncio.Task[None]] = set()
+        self.options = options
+        self.limit = limit_of(options)
         # Whether each call runs in a transaction that sets its isolation level: the sessions have another level, and
         # belong to a pooler.
-        self._sets_isolation = False
-        self._closed = False
-        self._newest_ms = 0
-        self.limit = limit_of(options)
+        self.sets_isolation = False
+        self.newest_ms = 0
+        self.inside: set[int] = set()  # threads that may hold a connection, where threads share them
+
+
+class Runner:
+    """Runs programs, for as many tries as each needs. A subclass lends connections and knows how to wait.
+
+    All of it is coroutines. Those of a subclass for the calling thread never suspend.
+    """
+
+    def __init__(self, shared: SharedState) -> None:
+        self.shared = shared
 
     def time(self) -> float:
-        return asyncio.get_running_loop().time()
+        """Seconds of a monotonic clock."""
+        raise NotImplementedError
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        raise NotImplementedError
+
+    async def take(self, sql: str, limit: float) -> Any:
+        """A connection, to be given up in `limit` seconds; if possible one that has sent `sql` before: its server
+        process has the plans."""
+        raise NotImplementedError
+
+    async def give(self, connection: Any, completed: bool) -> None:
+        """After `take`, also if that failed; then `connection` is None."""
+        raise NotImplementedError
+
+    async def drop_idle(self) -> None:
+        """Close the connections that no call uses."""
+        raise NotImplementedError
 
     def newest_time(self, milliseconds: int) -> int:
         """The greatest server time seen so far: the store's clock never goes back."""
-        self._newest_ms = max(self._newest_ms, milliseconds)
-        return self._newest_ms
+        self.shared.newest_ms = max(self.shared.newest_ms, milliseconds)
+        return self.shared.newest_ms
 
-    async def close(self) -> None:
-        self._closed = True
-        stopping = list(self._stopping)
-        for task in stopping:
-            task.cancel()
-        await asyncio.gather(*stopping, return_exceptions=True)
-        await self._drop_idle()
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[FastConnection]:
-        """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
-        connection, completed = await self._take(), False
-        try:
-            yield connection
-            completed = True
-        finally:
-            await self._give(connection, completed)
+    def limit(self, within: float | None) -> float:
+        """After how many seconds a try is given up."""
+        return self.shared.limit if within is None else min(within, self.shared.limit)
 
     async def run(
         self,
@@ -144,42 +153,104 @@ class PostgresPool:
         """
         import psycopg
 
-        limit = self.limit if within is None else min(within, self.limit)
-        tries = Tries(self._options, limit, repeat, transaction or self._sets_isolation)
+        shared, limit = self.shared, self.limit(within)
+        tries = Tries(shared.options, limit, repeat, transaction or shared.sets_isolation)
         while True:
             try:
                 return await self._try_once(make(), tries, limit, not repeat)
             except (psycopg.Error, TimeoutError) as error:
                 after = tries.after(error)
                 if after.drop_idle:
-                    await self._drop_idle()
+                    await self.drop_idle()
                 if after.error is not None:
                     raise after.error from error
-                self._sets_isolation = self._sets_isolation or (tries.in_transaction and not transaction)
+                shared.sets_isolation = shared.sets_isolation or (tries.in_transaction and not transaction)
 
     async def _try_once(self, program: Program[T], tries: Tries, limit: float, check: bool) -> T:
-        tries.sent = completed = False
+        tries.sent = tries.late = completed = False
         try:
             first = next(program)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        connection = await self._take(first.sql)
-        connection.until = asyncio.get_running_loop().time() + limit
-        connection.awaits_stop = tries.in_transaction  # it needs the connection for a rollback
+        inside, me, connection = self.shared.inside, threading.get_ident(), None
         try:
+            connection = await self.take(first.sql, limit)
+            connection.awaits_stop = tries.in_transaction  # it needs the connection for a rollback
             if check:
                 await connection.ask("select 1")
             tries.sent = True
             if tries.in_transaction:
-                result = await _drive_in_transaction(connection, program, first)
+                result = await _drive_in_transaction(program, connection.ask, first)
             else:
-                result = await drive(connection, program, first)
+                result = await drive(program, connection.ask, first)
             completed = True
             return result
         finally:
-            tries.late, connection.until = connection.late, None
-            await self._give(connection, completed)
+            inside.discard(me)  # first: after this one call no signal handler that raises can cost a place
+            if connection is not None:
+                tries.late = connection.late
+            await self.give(connection, completed)
+
+
+async def _drive_in_transaction(program: Program[T], ask: Callable[..., Any], first: Statement) -> T:
+    import psycopg
+
+    await ask(BEGIN)
+    try:
+        result = await drive(program, ask, first)
+    except Exception:
+        with contextlib.suppress(psycopg.Error):  # the connection may be lost; what is not committed is rolled back
+            await ask("rollback")
+        raise
+    await ask("rollback" if isinstance(result, Exception) else "commit")
+    return result
+
+
+async def set_up(connection: Any, options: PostgresOptions, backend_pid: int) -> None:
+    """Set up the session of a new connection, unless a pooler stands between."""
+    if not options.pgbouncer:
+        rows = await connection.ask(*session_settings(options, backend_pid))
+        connection.exchange.prepares = bool(rows)
+        if not rows:
+            warn_of_pooler()
+
+
+class PostgresPool(Runner):
+    """Connections of one event loop."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        super().__init__(SharedState(options))
+        self._options = options
+        self._idle: list[FastConnection] = []
+        self._free = asyncio.Semaphore(options.pool_size)
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        self._closed = True
+        stopping = list(self._stopping)
+        for task in stopping:
+            task.cancel()
+        await asyncio.gather(*stopping, return_exceptions=True)
+        await self.drop_idle()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[FastConnection]:
+        """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
+        connection, completed = await self.take("", math.inf), False
+        connection.awaits_stop = True
+        try:
+            yield connection
+            completed = True
+        finally:
+            await self.give(connection, completed)
 
     # Connections
 
@@ -191,39 +262,39 @@ class PostgresPool:
 
         made = await psycopg.AsyncConnection.connect(**connect_arguments(self._options))
         connection = FastConnection(made)
-        if not self._options.pgbouncer:
-            try:
-                connection.awaits_stop = False  # a call that is cancelled here closes it
-                with Deadline(self._options.connect_timeout, made):
-                    rows = await connection.ask(*session_settings(self._options, made.info.backend_pid))
-                connection.awaits_stop = True
-                connection.exchange.prepares = bool(rows)
-                if not rows:
-                    warn_of_pooler()
-            except BaseException:
-                await connection.close()
-                raise
+        try:
+            connection.awaits_stop = False  # a call that is cancelled here closes it
+            with Deadline(self._options.connect_timeout, made):
+                await set_up(connection, self._options, made.info.backend_pid)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
-    async def _take(self, sql: str = "") -> FastConnection:
-        """A free connection; if possible one that has sent `sql` before: its server process has the plans."""
+    async def take(self, sql: str, limit: float) -> FastConnection:
         if self._free.locked():
-            async with asyncio.timeout(self.limit):
+            async with asyncio.timeout(self.shared.limit):
                 await self._free.acquire()
         else:
             await self._free.acquire()
         try:
-            for place in range(len(self._idle) - 1, -1, -1):
-                if sql in self._idle[place].exchange.sent:
-                    return self._idle.pop(place)
-            if self._idle:
-                return self._idle.pop()
-            return await self._connect()
+            connection = self._idle_one(sql) or await self._connect()
         except BaseException:
             self._free.release()
             raise
+        connection.until = self.time() + limit
+        return connection
 
-    async def _give(self, connection: FastConnection, completed: bool) -> None:
+    def _idle_one(self, sql: str) -> FastConnection | None:
+        for place in range(len(self._idle) - 1, -1, -1):
+            if sql in self._idle[place].exchange.sent:
+                return self._idle.pop(place)
+        return self._idle.pop() if self._idle else None
+
+    async def give(self, connection: FastConnection | None, completed: bool) -> None:
+        if connection is None:
+            return
+        connection.until = None
         try:
             if connection.busy and not connection.awaits_stop and not self._closed:
                 # Its call was cancelled. The server may need long to stop it, or be gone: the caller does not wait.
@@ -252,32 +323,7 @@ class PostgresPool:
         else:
             self._idle.append(connection)
 
-    async def _drop_idle(self) -> None:
+    async def drop_idle(self) -> None:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
-
-
-async def drive(connection: FastConnection, program: Program[T], first: Statement) -> T:
-    """Run a program's statements on a connection; `first` is the one that it has yielded already."""
-    statement = first
-    try:
-        while True:
-            statement = program.send(await connection.ask(statement.sql, statement.parameters))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-
-
-async def _drive_in_transaction(connection: FastConnection, program: Program[T], first: Statement) -> T:
-    import psycopg
-
-    await connection.ask(BEGIN)
-    try:
-        result = await drive(connection, program, first)
-    except Exception:
-        with contextlib.suppress(psycopg.Error):  # the connection may be lost; what is not committed is rolled back
-            await connection.ask("rollback")
-        raise
-    await connection.ask("rollback" if isinstance(result, Exception) else "commit")
-    return result

@@ -1,4 +1,4 @@
-"""Reading jobs, flows, queues and workers: one statement for each call."""
+"""Reading jobs, flows, queues, workers, figures and the audit; storing the last two. Each call is one statement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,31 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.base import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS, WORKER_SILENCE
-from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.base import (
+    FIGURES_KEPT_FOR,
+    MAX_SCANNED_AUDIT,
+    MAX_SCANNED_FLOWS,
+    MAX_SCANNED_JOBS,
+    WORKER_SILENCE,
+)
+from taskharbor.drivers.cursor import encode_cursor, encode_place
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.postgres.records import COLUMNS, LARGE_COLUMNS, StoredState, info_from, nearest_moment, to_json
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, value
-from taskharbor.drivers.queries import FlowQuery, JobQuery
+from taskharbor.drivers.heads import in_turn, looks_for_each
+from taskharbor.drivers.postgres.records import (
+    COLUMNS,
+    LARGE_COLUMNS,
+    LAST_US,
+    StoredState,
+    base64_of,
+    info_from,
+    nearest_moment,
+    to_json,
+)
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted
+from taskharbor.drivers.queries import AuditQuery, FlowQuery, JobQuery
 from taskharbor.drivers.refusals import no_flow, no_job
-from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus, JobInfo, Page, WorkerInfo
+from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
+from taskharbor.model.job import EPOCH, Figures, FlowInfo, FlowPage, FlowStatus, JobInfo, Page, QueueHead, WorkerInfo
 from taskharbor.model.times import to_us
 
 _WAITING_FOR = f"""case when r.state = {StoredState.BLOCKED:d} then array(
@@ -56,16 +73,8 @@ def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
         asked["state"] = wanted.state.value
     if wanted.after is not None:
         asked["after"] = wanted.after
-    listed = call(
-        schema,
-        "list_ids",
-        (to_json(asked), "text"),
-        (wanted.newest, "boolean"),
-        (wanted.limit, "integer"),
-        (MAX_SCANNED_JOBS, "integer"),
-        (to_us(now), "bigint"),
-        columns="ids, last",
-    )
+    given = (to_json(asked), wanted.newest, wanted.limit, MAX_SCANNED_JOBS, to_us(now))
+    listed = call(schema, "list_ids(text, boolean, integer, integer, bigint)", *given, columns="ids, last")
     of_listed = _select(schema, payloads=wanted.payloads, source=f"{named(schema, 'records_of')}(l.ids)")
     rows = yield Statement(
         f"with listed as materialized ({listed.sql}) "
@@ -89,7 +98,7 @@ def counts(schema: str, now: datetime, cap: int | None) -> Program[dict[str, dic
         )
     else:
         most = min(cap, 2**62)
-        rows = yield call(schema, "count_jobs", (to_us(now), "bigint"), (most, "bigint"), columns="queue, state, n")
+        rows = yield call(schema, "count_jobs(bigint, bigint)", to_us(now), most, columns="queue, state, n")
     counts: dict[str, dict[str, int]] = {}
     for queue, state, number in sorted(map(tuple, rows)):
         by_state = counts.setdefault(queue, {})
@@ -110,7 +119,7 @@ def queues(schema: str) -> Program[list[str]]:
 
 def upcoming(schema: str, queues: Sequence[str], now: datetime) -> Program[datetime | None]:
     names = [name for name in dict.fromkeys(queues) if _storable(name)]
-    rows = yield value(schema, "upcoming", (array(names), "text"), (to_us(now), "bigint"))
+    rows = yield call(schema, "upcoming(text, bigint)", array(names), to_us(now))
     return None if rows[0][0] is None else nearest_moment(rows[0][0])
 
 
@@ -126,14 +135,14 @@ def flow(schema: str, flow_id: str, now: datetime) -> Program[FlowInfo]:
 def list_flows(schema: str, wanted: FlowQuery) -> Program[FlowPage]:
     rows = yield call(
         schema,
-        "list_flows",
-        (wanted.after, "text"),
-        (wanted.newest, "boolean"),
-        (None if wanted.status is None else wanted.status.value, "text"),
-        (None if wanted.since is None else to_us(wanted.since), "bigint"),
-        (None if wanted.until is None else to_us(wanted.until), "bigint"),
-        (min(wanted.limit, MAX_SCANNED_FLOWS), "integer"),
-        (MAX_SCANNED_FLOWS, "integer"),
+        "list_flows(text, boolean, text, bigint, bigint, integer, integer)",
+        wanted.after,
+        wanted.newest,
+        None if wanted.status is None else wanted.status.value,
+        None if wanted.since is None else to_us(wanted.since),
+        None if wanted.until is None else to_us(wanted.until),
+        min(wanted.limit, MAX_SCANNED_FLOWS),
+        MAX_SCANNED_FLOWS,
         columns="id, status, created_at, updated_at, last",
     )
     last = rows[-1][-1] if rows else None
@@ -175,3 +184,91 @@ def _readable(info: str) -> WorkerInfo | None:
 def _storable(text: str) -> bool:
     """Whether PostgreSQL's text can hold this; what it cannot hold is not stored."""
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+# The heads of queues
+
+
+class _Following(msgspec.Struct):
+    """What queue_heads.sql returns of the jobs that come next."""
+
+    groups_next: bool
+    ungrouped: list[str]
+    groups: list[list[str]]
+
+
+_following = msgspec.json.Decoder(_Following).decode
+
+
+def heads(schema: str, queues: Sequence[str], now: datetime, n: int) -> Program[list[QueueHead]]:
+    """The head of each of these queues, in their order."""
+    given = (array(queues), to_us(now), n, looks_for_each(queues))
+    columns = "queue, oldest, oldest_known, following"
+    rows = yield call(schema, "queue_heads(text, bigint, integer, integer)", *given, columns=columns)
+    found = []
+    for queue, oldest, oldest_known, text in rows:
+        oldest_at = None if oldest is None else nearest_moment(oldest)
+        after = _following(text) if text is not None else None
+        following = in_turn(after.ungrouped, after.groups, after.groups_next, n) if after is not None else ()
+        found.append(QueueHead(queue, oldest_at, following, oldest_known, n == 0 or after is not None))
+    return found
+
+
+# Figures by minute and queue
+
+
+def add_figures(schema: str, rows: Sequence[Figures], now: datetime) -> Program[None]:
+    """Add figures that were checked."""
+    given = [
+        {"minute": to_us(row.minute), "queue": row.queue, "name": name, "n": number}
+        for row in rows
+        for name, number in row.counts.items()
+        if number
+    ]
+    oldest = to_us(max(now - FIGURES_KEPT_FOR, EPOCH))
+    yield call(schema, "add_figures(text, bigint)", to_json(given), oldest)
+
+
+def read_figures(schema: str, since: datetime, until: datetime, queue: str | None) -> Program[list[Figures]]:
+    """The figures of the minutes from `since` to before `until`, in the order of minutes, then queues."""
+    chosen = "" if queue is None else " and queue = ?"
+    rows = yield Statement(
+        f"select minute, queue, name, n from {quoted(schema)}.figures "
+        f"where minute >= ? and minute < ? and n > 0{chosen} order by minute, queue, name",
+        (to_us(since), to_us(until), *(() if queue is None else (queue,))),
+    )
+    found: dict[tuple[int, str], dict[str, int]] = {}
+    for minute, of_queue, name, number in rows:
+        found.setdefault((minute, of_queue), {})[name] = number
+    return [Figures(nearest_moment(minute), of_queue, counts) for (minute, of_queue), counts in found.items()]
+
+
+# The audit: who did what, for 90 days
+
+
+def put_audit(schema: str, entries: Sequence[StoredAudit], now: datetime) -> Program[None]:
+    """Store entries that were checked. Sent twice, they are stored once."""
+    last = {entry.id: entry for entry in entries}
+    given = [
+        {"id": entry.id, "at": to_us(entry.at), "done_by": entry.by, "data": base64_of(entry.data)}
+        for entry in last.values()
+    ]
+    oldest = to_us(max(now - AUDIT_KEPT_FOR, EPOCH))
+    yield call(schema, "put_audit(text, bigint)", to_json(given), oldest)
+
+
+def list_audit(schema: str, wanted: AuditQuery) -> Program[AuditPage]:
+    """A page of the audit, the newest entries first."""
+    since = 0 if wanted.since is None else to_us(wanted.since)
+    # The place behind which a page begins. Bytes of UTF-8 are in the order of the store's collation.
+    at, id = (LAST_US + 1 if wanted.until is None else to_us(wanted.until), b"")
+    if wanted.after is not None:
+        at, id = min((at, id), (to_us(wanted.after[0]), wanted.after[1].encode()))
+    given = (since, at, id.decode(), wanted.by, wanted.limit, MAX_SCANNED_AUDIT)
+    function = "list_audit(bigint, bigint, text, text, integer, integer)"
+    rows = yield call(schema, function, *given, columns="id, at, done_by, data")
+    items = tuple(
+        StoredAudit(id=id, at=nearest_moment(at), by=by, data=data) for id, at, by, data in rows if data is not None
+    )
+    last = rows[-1] if rows and rows[-1][-1] is None else None
+    return AuditPage(items, None if last is None else encode_place(nearest_moment(last[1]), last[0]))

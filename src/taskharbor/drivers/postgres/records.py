@@ -36,7 +36,7 @@ RESERVED_COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, rare, "
     "scan_from, token"
 )
-SCAN_FROM = RESERVED_COLUMNS.split(", ").index("scan_from")  # only the last row may have it: see bloat.py
+SCAN_FROM = RESERVED_COLUMNS.split(", ").index("scan_from")  # only the last row may have it: see reserve.py
 LAST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 

@@ -1,4 +1,11 @@
-"""Reserving: which of the reserve functions is called, and what its rows become."""
+"""Reserving: which of the reserve functions is called, where it starts to scan, and what its rows become.
+
+Claimed jobs leave dead entries at the head of the index. Vacuum may not remove them as long as any older transaction is
+open, so a scan from the head reads more of them with every job. A reserve that read many dead entries therefore returns
+where it came to (an opaque text), and the next ones start there (`ScanStart`). A job that joined the queue before that
+place (a higher priority, a worker with a slower clock) is found by a scan from the head, every 1 to 10 s: ten times
+what the last such scan took. If nothing is found from the place on, the reserve scans from the head at once.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +15,28 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.base import within_lease
-from taskharbor.drivers.postgres.bloat import ScanStart
-from taskharbor.drivers.postgres.client_calls import Runner
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.records import RESERVED_COLUMNS, DamagedRecord, from_reserved_row, lost_before, to_json
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of, value
+from taskharbor.drivers.postgres.pool import Runner
+from taskharbor.drivers.postgres.records import (
+    RESERVED_COLUMNS,
+    SCAN_FROM,
+    DamagedRecord,
+    from_reserved_row,
+    lost_before,
+    to_json,
+)
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.times import to_us
 
 MAX_JOBS = 10_000  # of one reserve: more would make tokens by the megabyte
+MIN_INTERVAL_S = 1.0  # between two scans from the head
+MAX_INTERVAL_S = 10.0
 _TOKEN = operator.itemgetter(-1)
+_ONE = "reserve_queue(text, bigint, bigint, integer, text, text, boolean)"
+_SEVERAL = "reserve_queues(text, bigint, bigint, integer, text, text, text, boolean)"
+_AGAIN = "reserve_again(text, bigint, bigint, integer, text, text, text, boolean)"
 
 
 class ReserveRequest:
@@ -38,20 +56,15 @@ class ReserveRequest:
         self._worker = worker
         self.now = now
         self.ends = now + lease_for
-        self._common = (
-            (to_us(now), "bigint"),
-            (to_us(self.ends), "bigint"),
-            (limit, "integer"),
-            (worker, "text"),
-            # Sorted, and given out in the order of the queue: so sorting by token restores that order.
-            (",".join(sorted(new_tokens(limit))), "text"),
-        )
-        self._durable = (options.durable_reserve, "boolean")
+        # Sorted, and given out in the order of the queue: so sorting by token restores that order.
+        tokens = ",".join(sorted(new_tokens(limit)))
+        self._common = (to_us(now), to_us(self.ends), limit, worker, tokens)
+        self._durable = options.durable_reserve
         self._place: str | None = None
         self._is_sent = False
 
     def start_at(self, place: str | None) -> None:
-        """Begin anew, scanning from a place on (bloat.py)."""
+        """Begin anew, scanning from a place on."""
         self._place, self._is_sent = place, False
 
     def program(self) -> Program[Any]:
@@ -67,17 +80,10 @@ class ReserveRequest:
 
     def _statement(self) -> Statement:
         if len(self._queues) == 1 and self._place is None and not self._is_sent:
-            one = (self._queues[0], "text")
-            return call(self._schema, "reserve_queue", one, *self._common, self._durable, columns=RESERVED_COLUMNS)
-        return call(
-            self._schema,
-            "reserve_again" if self._is_sent else "reserve_queues",
-            (array(self._queues), "text"),
-            *self._common,
-            (self._place, "text"),
-            self._durable,
-            columns=RESERVED_COLUMNS,
-        )
+            one = (self._queues[0], *self._common, self._durable)
+            return call(self._schema, _ONE, *one, columns=RESERVED_COLUMNS)
+        several = (array(self._queues), *self._common, self._place, self._durable)
+        return call(self._schema, _AGAIN if self._is_sent else _SEVERAL, *several, columns=RESERVED_COLUMNS)
 
 
 class Reserving:
@@ -124,8 +130,34 @@ class Reserving:
                 sound.append(request.reserved(row))
             except DamagedRecord as error:
                 damaged.append({"id": row[0], "token": row[-1], "reason": str(error)})
-        statement = value(
-            self._options.schema, "set_reserved_aside", (to_json(damaged), "text"), (to_us(request.now), "bigint")
-        )
+        schema, now = self._options.schema, to_us(request.now)
+        statement = call(schema, "set_reserved_aside(text, bigint)", to_json(damaged), now)
         await runner.run(lambda: rows_of(statement))
         return sound
+
+
+class ScanStart:
+    """Where the reserves of one driver start."""
+
+    def __init__(self) -> None:
+        self._place: str | None = None
+        self._until = 0.0  # when the next scan from the head is due
+
+    def place(self, now: float) -> str | None:
+        """Where to start at `now` (seconds of a monotonic clock); None: at the head."""
+        if self._place is not None and now >= self._until:
+            self._place = None
+        return self._place
+
+    def forget(self) -> None:
+        """Start at the head next time."""
+        self._place = None
+
+    def learn(self, rows: list[Any], started_at: str | None, began: float, now: float) -> None:
+        """Take the place out of the rows of a reserve, if they end with one."""
+        if rows and rows[-1][SCAN_FROM] is not None:
+            self._place = rows.pop()[SCAN_FROM]
+            if started_at is None:
+                self._until = now + min(max(MIN_INTERVAL_S, 10 * (now - began)), MAX_INTERVAL_S)
+        elif started_at is None:
+            self._place = None

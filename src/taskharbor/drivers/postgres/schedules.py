@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from taskharbor.drivers.connections import Rows
 from taskharbor.drivers.cursor import encode_due, encode_schedule
 from taskharbor.drivers.postgres.enqueue import MAX_CALL_BYTES
 from taskharbor.drivers.postgres.records import base64_of, nearest_moment, to_json, to_row
-from taskharbor.drivers.postgres.statement import Program, Rows, array, call, value
+from taskharbor.drivers.postgres.statement import Program, array, call
 from taskharbor.drivers.queries import DueQuery, ScheduleQuery
 from taskharbor.model.bounds import check_name, check_schedule_changes
 from taskharbor.model.errors import InvalidJob
@@ -52,12 +53,12 @@ def change_schedules(schema: str, changes: Sequence[ScheduleChange], now: dateti
     for change in changes:
         jobs.append([to_row(job, position + place) for place, job in enumerate(change.jobs)])
         position += len(change.jobs)
-    rows = yield value(
+    rows = yield call(
         schema,
-        "change_schedules",
-        (to_json([_change(change, place) for place, change in enumerate(changes)]), "text"),
-        (to_json(jobs) if position else None, "text"),
-        (to_us(now), "bigint"),
+        "change_schedules(text, text, bigint)",
+        to_json([_change(change, place) for place, change in enumerate(changes)]),
+        to_json(jobs) if position else None,
+        to_us(now),
     )
     return list(rows[0][0])
 
@@ -75,11 +76,11 @@ def list_schedules(schema: str, wanted: ScheduleQuery) -> Program[SchedulePage]:
     """A page of schedules by name."""
     rows = yield call(
         schema,
-        "list_schedules",
-        (None if wanted.names is None else array(wanted.names), "text"),
-        (wanted.queue, "text"),
-        (wanted.after or "", "text"),
-        (wanted.limit + 1, "integer"),
+        "list_schedules(text, text, text, integer)",
+        None if wanted.names is None else array(wanted.names),
+        wanted.queue,
+        wanted.after or "",
+        wanted.limit + 1,
         columns=_COLUMNS,
     )
     cursor = encode_schedule(rows[wanted.limit - 1][0]) if len(rows) > wanted.limit else None
@@ -89,16 +90,9 @@ def list_schedules(schema: str, wanted: ScheduleQuery) -> Program[SchedulePage]:
 def list_due_schedules(schema: str, wanted: DueQuery) -> Program[SchedulePage]:
     """A page of due schedules, and when the next one will be."""
     at, name = (0, "") if wanted.after is None else (to_us(wanted.after[0]), wanted.after[1])
-    *rows, (*_, upcoming, _) = yield call(
-        schema,
-        "due_schedules",
-        (array(wanted.queues), "text"),
-        (to_us(wanted.now), "bigint"),
-        (at, "bigint"),
-        (name, "text"),
-        (wanted.limit + 1, "integer"),
-        columns=_COLUMNS,
-    )
+    given = (array(wanted.queues), to_us(wanted.now), at, name, wanted.limit + 1)
+    found = yield call(schema, "due_schedules(text, bigint, bigint, text, integer)", *given, columns=_COLUMNS)
+    *rows, (*_, upcoming, _) = found
     cursor = None
     if len(rows) > wanted.limit:
         last = rows[wanted.limit - 1]

@@ -7,17 +7,27 @@ a transaction that a single job owns no other job is held up, and the lock is wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
-from taskharbor.drivers.postgres.leases import refusal
-from taskharbor.drivers.postgres.lock_retry import JobLocked
-from taskharbor.drivers.postgres.records import ACK, CANCEL, FAIL, RETRY, RefusalCode, base64_of, to_json
-from taskharbor.drivers.postgres.statement import Program, Statement, call, quoted, value
+from taskharbor.drivers.postgres.records import (
+    ACK,
+    CANCEL,
+    FAIL,
+    RETRY,
+    RefusalCode,
+    base64_of,
+    nearest_moment,
+    to_json,
+)
+from taskharbor.drivers.postgres.statement import Program, Statement, call, quoted
+from taskharbor.drivers.postgres.tries import JobLocked
+from taskharbor.drivers.refusals import lease_refusal
 from taskharbor.model.bounds import check_outcome, clean_error
-from taskharbor.model.errors import InvalidJob, TaskHarborError
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
+from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import to_us
@@ -117,7 +127,7 @@ def _acks(schema: str, outcomes: Sequence[Outcome], now: datetime) -> Statement 
     ):
         return None
     joined = ",".join(texts) if any(text != "-" for text in texts) else None
-    return value(schema, "ack", (joined_ids, "text"), (joined_tokens, "text"), (joined, "text"), (to_us(now), "bigint"))
+    return call(schema, "ack(text, text, text, bigint)", joined_ids, joined_tokens, joined, to_us(now))
 
 
 def _settle(
@@ -162,14 +172,8 @@ def check_lease(schema: str, outcome: Ack | Fail, now: datetime) -> Program[tupl
 
 
 def _settle_statement(schema: str, rows: Sequence[OutcomeRow], now: datetime, release: bool) -> Statement:
-    return call(
-        schema,
-        "settle",
-        (to_json(rows), "text"),
-        (to_us(now), "bigint"),
-        (release, "boolean"),
-        columns="o, code, ends",
-    )
+    given = (to_json(rows), to_us(now), release, any(row.kind == RETRY for row in rows))
+    return call(schema, "settle(text, bigint, boolean, boolean)", *given, columns="o, code, ends")
 
 
 def _row(position: int, outcome: Outcome) -> OutcomeRow:
@@ -189,3 +193,49 @@ def _row(position: int, outcome: Outcome) -> OutcomeRow:
     if isinstance(outcome, Fail | Cancelled):
         row.reason = clean_error(outcome.reason) or None
     return row
+
+
+# Extending leases. A statement over several jobs waits for none of them.
+
+
+def lease_batches(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
+    """The leases in order, in lease_batches in which each job occurs once.
+
+    >>> [len(batch) for batch in lease_batches([])]
+    []
+    """
+    batch: dict[str, Lease] = {}
+    for lease in leases:
+        if lease.job_id in batch:
+            yield list(batch.values())
+            batch = {}
+        batch[lease.job_id] = lease
+    if batch:
+        yield list(batch.values())
+
+
+def extend(
+    schema: str, leases: Sequence[Lease], now: datetime, lease_for: timedelta, notes: Mapping[str, bytes]
+) -> Program[list[Lease | TaskHarborError]]:
+    """Extend leases of different jobs. `notes`: by token, and checked."""
+    given = [{"o": position, "id": lease.job_id, "token": lease.token} for position, lease in enumerate(leases)]
+    for row in given if notes else ():
+        if row["token"] in notes:
+            row["note"] = base64_of(notes[str(row["token"])])
+    moments = to_us(now), to_us(now + lease_for)
+    rows = yield call(schema, "extend(text, bigint, bigint)", to_json(given), *moments, columns="o, code, ends")
+    results: dict[int, Lease | TaskHarborError] = {}
+    for position, code, ends in rows:
+        lease = leases[position]
+        if code == RefusalCode.HOLDS:
+            results[position] = Lease(lease.job_id, lease.queue, lease.token, nearest_moment(ends))
+        else:
+            results[position] = refusal(code, lease.job_id, ends)
+    return [results[position] for position in range(len(leases))]
+
+
+def refusal(code: int, id: str, ends: int | None) -> DriverError:
+    """The error for a code of settle and extend; `ends`: when the lease ended, in microseconds."""
+    if code == RefusalCode.IS_LOCKED:
+        return JobLocked.job(id)
+    return lease_refusal(code, id, nearest_moment(ends) if ends is not None else None)

@@ -13,11 +13,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from taskharbor.drivers.postgres.enqueue import enqueue
-from taskharbor.drivers.postgres.leases import refusal
-from taskharbor.drivers.postgres.lock_retry import JobLocked
 from taskharbor.drivers.postgres.records import RefusalCode
-from taskharbor.drivers.postgres.settle import check_lease, settle_plain
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
+from taskharbor.drivers.postgres.settle import check_lease, refusal, settle_plain
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
+from taskharbor.drivers.postgres.tries import JobLocked
 from taskharbor.drivers.refusals import not_spawned, own_heir
 from taskharbor.model.bounds import check_job, check_spawn
 from taskharbor.model.errors import InvalidJob, TaskHarborError
@@ -93,11 +92,11 @@ def _prepare(schema: str, outcome: Ack | Fail, max_payload: int, handover: bool)
         flows, dependencies = [], []  # the names may be no text for a store; they are refused later, behind the fence
     rows = yield call(
         schema,
-        "prepare_spawn",
-        (outcome.lease.job_id, "text"),
-        (array(flows) if flows else None, "text"),
-        (array(dependencies) if dependencies else None, "text"),
-        (handover, "boolean"),
+        "prepare_spawn(text, text, text, boolean)",
+        outcome.lease.job_id,
+        array(flows) if flows else None,
+        array(dependencies) if dependencies else None,
+        handover,
         columns="locked, dependents",
     )
     return _Prepared(*rows[0])
@@ -119,7 +118,7 @@ def _hand_over(
         if last == own:
             return own_heir(handover, own)
         heir = last
-    rows = yield value(schema, "hand_over", (own, "text"), (heir, "text"), (dependents, "text"), (to_us(now), "bigint"))
+    rows = yield call(schema, "hand_over(text, text, text, bigint)", own, heir, dependents, to_us(now))
     return InvalidJob(rows[0][0]) if rows[0][0] is not None else None
 
 

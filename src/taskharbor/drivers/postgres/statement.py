@@ -1,24 +1,27 @@
 """Statements, and programs of several statements, that know nothing of connections.
 
 A program is a generator: it yields statements, receives their rows, and returns its result. So the same program runs on
-a pooled connection, on a blocking one, and on any connection of the caller's, asynchronous or not.
+a pooled connection, on a blocking one, and on any connection of the caller's, asynchronous or not. What waits around a
+program is a coroutine. Where no connection ever suspends it, `at_once` runs it without an event loop.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from taskharbor.drivers.connections import Rows, run_sync
 from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
 VERSION = 1  # of the schema that this program was written for; see schema.py
 _PLAIN = re.compile(r"[^?%:$\\]*").fullmatch
 _SPECIAL = re.compile(r"[?%:$\\]")
-Rows: TypeAlias = Sequence[Sequence[Any]]
+Ask: TypeAlias = Callable[[str, Sequence[Any]], Awaitable[Rows]]  # the rows of a statement
 
 
 class Statement(NamedTuple):
@@ -64,21 +67,17 @@ def array(values: Sequence[str]) -> str:
     return json.dumps(list(values))
 
 
-def call(schema: str, function: str, *parameters: tuple[Any, str], columns: str) -> Statement:
-    """A call of one of our functions that returns rows; each parameter comes with its type."""
-    sql = f"select {columns} from {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
-    return Statement(sql, tuple([value for value, _ in parameters]))
-
-
-def value(schema: str, function: str, *parameters: tuple[Any, str]) -> Statement:
-    """A call of one of our functions that returns a single value."""
-    sql = f"select {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
-    return Statement(sql, tuple([value for value, _ in parameters]))
+def call(schema: str, function: str, *parameters: Any, columns: str = "") -> Statement:
+    """A call of one of our functions, named with the types of its parameters. `columns`: of its rows, if it returns
+    more than a single value."""
+    return Statement(_call(schema, function, columns, VERSION), parameters)
 
 
 @functools.lru_cache(maxsize=256)
-def _call(schema: str, function: str, kinds: tuple[str, ...], version: int) -> str:
-    return f"{quoted(schema)}.{function}_v{version}({', '.join(f'cast(? as {kind})' for kind in kinds)})"
+def _call(schema: str, function: str, columns: str, version: int) -> str:
+    name, _, kinds = function.removesuffix(")").partition("(")
+    casts = ", ".join(f"cast(? as {kind})" for kind in kinds.split(", ") if kind)
+    return f"select {f'{columns} from ' if columns else ''}{quoted(schema)}.{name}_v{version}({casts})"
 
 
 def named(schema: str, function: str) -> str:
@@ -93,3 +92,47 @@ def named(schema: str, function: str) -> str:
 def rows_of(statement: Statement) -> Program[Any]:
     """The program that returns the rows of one statement."""
     return (yield statement)
+
+
+# Running them
+
+
+async def drive(program: Program[T], ask: Ask, first: Statement | None = None) -> T:
+    """Run a program's statements; `first` is the one that it has yielded already."""
+    try:
+        statement = next(program) if first is None else first
+        while True:
+            statement = program.send(await ask(statement.sql, statement.parameters))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine has waited where no event loop runs")
+
+
+async def awaited(result: Any) -> Any:
+    """What a method returned; its result, if it is one that has to be awaited."""
+    return await result if inspect.isawaitable(result) else result
+
+
+def asking(connection: Any) -> Ask:
+    """Asks a synchronous connection of any library, and never suspends."""
+
+    async def ask(sql: str, parameters: Sequence[Any]) -> Rows:
+        return run_sync(connection, sql, parameters)
+
+    return ask
+
+
+def drive_sync(connection: Any, program: Program[T]) -> T:
+    """Run a program's statements on a synchronous connection of any library."""
+    return at_once(drive(program, asking(connection)))

@@ -8,17 +8,17 @@ back. Only if it is lost afterwards, it is unknown what was stored.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.drivers.connections import run, run_sync
+from taskharbor.drivers.connections import run
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.pool import PostgresPool, connect_arguments, limit_of
+from taskharbor.drivers.postgres.pool import connect_arguments, limit_of
 from taskharbor.drivers.postgres.settle import is_plain, settle_alone
 from taskharbor.drivers.postgres.spawn import spawn_alone
-from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.drivers.postgres.statement import Program, Statement, asking, at_once, awaited, drive
 from taskharbor.drivers.postgres.tries import unavailable
 from taskharbor.drivers.transactions import aborted
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
@@ -46,35 +46,43 @@ def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) ->
 
 
 class PostgresTransaction:
-    """One transaction, on a psycopg connection of its own."""
+    """One transaction, on a psycopg connection of its own.
 
-    def __init__(self, pool: Callable[[], PostgresPool], options: PostgresOptions, lease: Lease) -> None:
-        self._pool = pool
+    `synchronous`: for a handler that is a plain function. Then no method suspends, and any thread may abort it.
+    """
+
+    def __init__(self, options: PostgresOptions, lease: Lease, *, synchronous: bool = False) -> None:
         self._options = options
         self._lease = lease
-        self._connection: AsyncHandlerConnection | None = None
+        self._deadline = ThreadDeadline if synchronous else Deadline
+        self._synchronous = synchronous
+        self._connection: SyncHandlerConnection | AsyncHandlerConnection | None = None
+        self._changing = threading.Lock()  # guards `_connection` and `_over`
         self._over = ""  # why it was aborted
 
-    async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
+    async def __aenter__(self) -> Any:
         import psycopg
 
         if self._connection is None and not self._over:
             try:
-                self._connection = await self._begun()
+                connection = await self._begun()
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
+            with self._changing:
+                self._connection = connection
         if self._over or self._connection is None:
             await self.rollback()
             raise psycopg.InterfaceError(self._over)
         return self._connection
 
-    async def _begun(self) -> AsyncHandlerConnection:
-        from taskharbor.drivers.postgres.handler_connection import AsyncHandlerConnection
+    async def _begun(self) -> SyncHandlerConnection | AsyncHandlerConnection:
+        from taskharbor.drivers.postgres.handler_connection import AsyncHandlerConnection, SyncHandlerConnection
 
-        self._pool()  # raises if the driver is not open
-        connection = await AsyncHandlerConnection.connect(**connect_arguments(self._options))
+        kind: Any = SyncHandlerConnection if self._synchronous else AsyncHandlerConnection
+        connection: SyncHandlerConnection | AsyncHandlerConnection
+        connection = await awaited(kind.connect(**connect_arguments(self._options)))
         try:
-            with Deadline(self._options.connect_timeout, connection):
+            with self._deadline(self._options.connect_timeout, connection):
                 await connection.begin()
         except BaseException:
             await connection.let_go()
@@ -95,13 +103,12 @@ class PostgresTransaction:
         try:
             if (problem := connection.give_back()) is not None:
                 return _failed(self._lease, problem)
-            with Deadline(limit_of(self._options), connection):
-                refused: TaskHarborError | None = await drive_async(
-                    connection, _settled(self._options, self._lease, ack, now)
-                )
+            with self._deadline(limit_of(self._options), connection):
+                ask = asking(connection) if self._synchronous else partial(run, connection)
+                refused = await drive(_settled(self._options, self._lease, ack, now), ask)
                 if refused is None:
                     sent = True
-                    await connection.commit()
+                    await awaited(connection.commit())
                 return refused  # and closing it rolls back
         except psycopg.Error as error:
             if not sent or _is_undone(error):
@@ -117,87 +124,34 @@ class PostgresTransaction:
 
     async def abort(self, why: str) -> None:
         """End it at once, whatever the handler is doing; its later statements are refused."""
-        self._over = self._over or aborted(self._lease, why)
-        if self._connection is not None:
-            await self._connection.end(self._over)
+        with self._changing:
+            self._over = self._over or aborted(self._lease, why)
+            connection = self._connection
+        if connection is not None:
+            await connection.end(self._over)
 
 
 class PostgresTransactionSync:
-    """The same for a handler that is a plain function, on its thread."""
+    """The same for a handler that is a plain function, on its thread; `abort` from any."""
 
     def __init__(self, options: PostgresOptions, lease: Lease) -> None:
-        self._options = options
-        self._lease = lease
-        self._connection: SyncHandlerConnection | None = None
-        self._changing = threading.Lock()  # guards `_connection` and `_over`
-        self._over = ""
+        self._inner = PostgresTransaction(options, lease, synchronous=True)
 
     def __enter__(self) -> psycopg.Connection[Any]:
-        import psycopg
-
-        if self._connection is None and not self._over:
-            try:
-                connection = self._begun()
-            except (psycopg.Error, OSError) as error:
-                raise unavailable(self._options, error) from error
-            with self._changing:
-                self._connection = connection
-        if self._over or self._connection is None:
-            self.rollback()
-            raise psycopg.InterfaceError(self._over)
-        return self._connection
-
-    def _begun(self) -> SyncHandlerConnection:
-        from taskharbor.drivers.postgres.handler_connection import SyncHandlerConnection
-
-        connection = SyncHandlerConnection.connect(**connect_arguments(self._options))
-        try:
-            with ThreadDeadline(self._options.connect_timeout, connection):
-                connection.begin()
-        except BaseException:
-            connection.let_go()
-            raise
-        connection.store = self._options.address
+        connection: psycopg.Connection[Any] = at_once(self._inner.__aenter__())
         return connection
 
     def __exit__(self, *raised: object) -> None:
         """The transaction stays open: the worker ends it."""
 
     def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        import psycopg
-
-        connection, self._connection = self._connection, None
-        if connection is None:
-            raise RuntimeError("the transaction has ended, or was never begun")
-        sent = False  # the COMMIT: before it, a lost connection has rolled back
-        try:
-            if (problem := connection.give_back()) is not None:
-                return _failed(self._lease, problem)
-            with ThreadDeadline(limit_of(self._options), connection):
-                refused: TaskHarborError | None = drive_sync(connection, _settled(self._options, self._lease, ack, now))
-                if refused is None:
-                    sent = True
-                    connection.commit()
-                return refused
-        except psycopg.Error as error:
-            if not sent or _is_undone(error):
-                return _failed(self._lease, error)
-            raise unavailable(self._options, error) from error
-        finally:
-            connection.let_go()
+        return at_once(self._inner.commit(ack, now))
 
     def rollback(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.let_go()
+        at_once(self._inner.rollback())
 
     def abort(self, why: str) -> None:
-        """End it at once, from any thread, whatever the handler is doing; its later statements are refused."""
-        with self._changing:
-            self._over = self._over or aborted(self._lease, why)
-            connection = self._connection
-        if connection is not None:
-            connection.end(self._over)
+        at_once(self._inner.abort(why))
 
 
 def _is_undone(error: psycopg.Error) -> bool:
@@ -209,23 +163,3 @@ def _failed(lease: Lease, error: psycopg.Error) -> TransactionFailed:
     failed = TransactionFailed(f"the transaction of job {lease.job_id} was not committed")
     failed.__cause__ = error
     return failed
-
-
-async def drive_async(connection: Any, program: Program[Any]) -> Any:
-    """Run a program's statements on an asynchronous connection of any library."""
-    try:
-        statement = next(program)
-        while True:
-            statement = program.send(await run(connection, statement.sql, statement.parameters))
-    except StopIteration as stop:
-        return stop.value
-
-
-def drive_sync(connection: Any, program: Program[Any]) -> Any:
-    """Run a program's statements on a synchronous connection of any library."""
-    try:
-        statement = next(program)
-        while True:
-            statement = program.send(run_sync(connection, statement.sql, statement.parameters))
-    except StopIteration as stop:
-        return stop.value

@@ -3,12 +3,19 @@
 A call in doubt (its reply was lost) is repeated once on a fresh connection; ids and tokens make that harmless. A
 transaction that lost against another is begun again. Everything else that keeps the server from answering is
 BackendUnavailable.
+
+A call may find a job locked by another transaction. Usually that is another call, which ends within milliseconds. It
+may also be an application's transaction that depends on the job and stays open for minutes; then only calls for that
+one job may have to wait. So a call asks again, only for the jobs that were locked, and finally returns `JobLocked` for
+them: nothing was changed, and the caller may send it again.
 """
 
 from __future__ import annotations
 
+import random
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from taskharbor.drivers.dsn import concealed
 from taskharbor.drivers.postgres.options import PostgresOptions
@@ -18,6 +25,15 @@ from taskharbor.model.safe_repr import shown
 if TYPE_CHECKING:
     import psycopg
 
+    from taskharbor.drivers.postgres.pool import Runner
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+BESIDE_OTHERS_S = 0.1  # for which the results of the other jobs of a call are held back
+ALONE_S = 0.5  # for a call that has nothing else to return
+ADMIN_S = 5.0  # for a call that a person makes
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.002, 0.1
 MAX_CONFLICTS = 8  # with other transactions: after the eighth the call is given up
 WRONG_ISOLATION = "TH002"  # the error of our functions in another isolation than read committed: refuse_isolation.sql
 _REFUSED = re.compile(
@@ -137,3 +153,55 @@ def _is_lost(error: Exception) -> bool:
     """Whether the connection was lost during the call: a fresh one may be all it needs."""
     state = getattr(error, "sqlstate", None)
     return state is None or state.startswith(("08", "57P"))
+
+
+# Jobs that another transaction has locked
+
+
+class JobLocked(BackendUnavailable):
+    """Another transaction has the job locked, or another job that it needs."""
+
+    id = ""
+    is_own = True
+
+    @classmethod
+    def job(cls, own: str, id: str | None = None) -> JobLocked:
+        """For one job; `id`: because of that other one."""
+        what = f"job {own}" if id is None else f"job {own} needs job {id}, which"
+        made = cls(f"{what} is locked by a transaction that is still open; nothing was changed, send it again later")
+        made.id, made.is_own = id or own, id is None
+        return made
+
+
+class Pauses:
+    """The pauses of a call that asks again for what was locked, for `patience` seconds together."""
+
+    def __init__(self, runner: Runner, patience: float) -> None:
+        self._runner = runner
+        self._until = runner.time() + patience
+        self._pause = FIRST_PAUSE_S
+
+    async def sleep(self) -> bool:
+        """False: there is no time left."""
+        if self._runner.time() >= self._until:
+            return False
+        # Two calls that cross must not meet again and again.
+        await self._runner.sleep(self._pause * random.uniform(0.5, 1.5))
+        self._pause = min(self._pause * 2, MAX_PAUSE_S)
+        return True
+
+
+async def ask_again(
+    items: Sequence[T], ask: Callable[[Sequence[T]], Awaitable[Sequence[A]]], patience: float, runner: Runner
+) -> list[A]:
+    """Ask for all items, then for `patience` seconds again for those, by themselves, whose result is `JobLocked`."""
+    results = list(await ask(items))
+    locked = [place for place, result in enumerate(results) if isinstance(result, JobLocked)]
+    if locked:
+        pauses = Pauses(runner, patience)
+        while locked and await pauses.sleep():
+            again = await ask([items[place] for place in locked])
+            for place, result in zip(locked, again, strict=True):
+                results[place] = result
+            locked = [place for place in locked if isinstance(results[place], JobLocked)]
+    return results

@@ -13,16 +13,12 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import PostgresPool, connect_arguments
 from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
 from taskharbor.model.errors import DriverError
-
-if TYPE_CHECKING:
-    import psycopg
 
 POLL_LISTENING_S = 1.0  # between two polls while listening
 POLL_S = 0.2  # without listening
@@ -124,8 +120,8 @@ class HintListener:
             try:
                 made = connect_arguments(self._options, self._options.listen)
                 connection = await psycopg.AsyncConnection.connect(**made)
-                async with contextlib.aclosing(Closing(connection)):
-                    with Deadline(self._pool.limit, connection):
+                try:
+                    with Deadline(self._pool.shared.limit, connection):
                         await connection.execute(f"listen {quoted(self.channel)}".encode())
                     self._listening.set()
                     if not first:
@@ -137,6 +133,8 @@ class HintListener:
                         # No hint for a while: is the server still there?
                         with Deadline(self._options.connect_timeout, connection):
                             await connection.execute("select 1")
+                finally:
+                    await connection.close()
             except (psycopg.Error, OSError):
                 pass
             finally:
@@ -158,13 +156,3 @@ class HintListener:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-class Closing:
-    """Closes a connection at the end of a block; psycopg's own block would commit or roll back first."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self._connection = connection
-
-    async def aclose(self) -> None:
-        await self._connection.close()

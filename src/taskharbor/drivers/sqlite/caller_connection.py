@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -128,27 +129,19 @@ def enqueue_within(
     connection: CallerConnection, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
 ) -> list[Enqueued]:
     """Store jobs, all or none, together with whatever the caller's transaction commits."""
-    text_factory, connection.text_factory = connection.text_factory, str
-    row_factory, connection.row_factory = connection.row_factory, None
     try:
-        if options.path != IN_MEMORY:
-            _check_file(connection, options)
-        if not connection.in_transaction:
-            _begin(connection)
-        connection.execute("SAVEPOINT taskharbor_enqueue")
-        try:
-            _write_first(connection)
-            schema.prepare(connection, options.path, options.migrate)
-            session = WriteSession(connection)
-            results = enqueue(session, jobs, now, options.max_payload)
-            session.flush()
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK TO taskharbor_enqueue")
-                connection.execute("RELEASE taskharbor_enqueue")
-            raise
-        connection.execute("RELEASE taskharbor_enqueue")
-        return results
+        with plain_rows(connection):
+            if options.path != IN_MEMORY:
+                _check_file(connection, options)
+            if not connection.in_transaction:
+                _begin(connection)
+            with savepoint(connection, "taskharbor_enqueue"):
+                _write_first(connection)
+                schema.prepare(connection, options.path, options.migrate)
+                session = WriteSession(connection)
+                results = enqueue(session, jobs, now, options.max_payload)
+                session.flush()
+            return results
     except sqlite3.InterfaceError:
         raise  # of a handler whose transaction is over: it says why
     except sqlite3.Error as error:
@@ -158,9 +151,31 @@ def enqueue_within(
                 "begin with BEGIN IMMEDIATE, or enqueue before you read"
             ) from error
         raise unavailable(options.path, error) from error
+
+
+@contextmanager
+def plain_rows(connection: CallerConnection) -> Iterator[None]:
+    """A block in which rows are tuples and text is str, whatever the caller has set."""
+    text_factory, connection.text_factory = connection.text_factory, str
+    row_factory, connection.row_factory = connection.row_factory, None
+    try:
+        yield
     finally:
-        connection.text_factory = text_factory
-        connection.row_factory = row_factory
+        connection.text_factory, connection.row_factory = text_factory, row_factory
+
+
+@contextmanager
+def savepoint(connection: CallerConnection, name: str) -> Iterator[None]:
+    """A block of a transaction that is undone alone if it raises."""
+    connection.execute(f"SAVEPOINT {name}")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute(f"ROLLBACK TO {name}")
+            connection.execute(f"RELEASE {name}")
+        raise
+    connection.execute(f"RELEASE {name}")
 
 
 def _begin(connection: CallerConnection) -> None:

@@ -9,8 +9,7 @@ from typing import TypeVar
 from taskharbor.drivers.base import SqlDriver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
-from taskharbor.drivers.sqlite import admin, audit, figures, listing, reading, schedules
-from taskharbor.drivers.sqlite.amend import amend
+from taskharbor.drivers.sqlite import admin, listing, reading, schedules
 from taskharbor.drivers.sqlite.heads import heads
 from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
@@ -67,7 +66,7 @@ class ClientCalls(SqlDriver):
         return await self._read(lambda session: reading.workers(session, now))
 
     async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
-        return await self._read(lambda session: figures.figures(session, since, until, queue))
+        return await self._read(lambda session: reading.figures(session, since, until, queue))
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self._read(lambda session: listing.list_jobs(session, now, wanted))
@@ -76,7 +75,7 @@ class ClientCalls(SqlDriver):
         return await self._read(lambda session: listing.list_flows(session, wanted))
 
     async def list_audit(self, wanted: AuditQuery) -> AuditPage:
-        return await self._read(lambda session: audit.list_audit(session, wanted))
+        return await self._read(lambda session: listing.list_audit(session, wanted))
 
     async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
         return await self._read(lambda session: schedules.list_schedules(session, wanted))
@@ -106,7 +105,7 @@ class ClientCalls(SqlDriver):
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
         limit = self.options.max_payload
-        return await self._write(lambda session: amend(session, changes, now, limit))
+        return await self._write(lambda session: admin.amend(session, changes, now, limit))
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
         return await self._write(lambda session: admin.delete(session, ids, seen))
@@ -118,10 +117,10 @@ class ClientCalls(SqlDriver):
         await self._write(lambda session: admin.resume(session, queue))
 
     async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
-        await self._write(lambda session: figures.add_figures(session, rows, now))
+        await self._write(lambda session: reading.add_figures(session, rows, now))
 
     async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
-        await self._write(lambda session: audit.put_audit(session, entries, now))
+        await self._write(lambda session: listing.put_audit(session, entries, now))
 
     async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
         limit = self.options.max_payload

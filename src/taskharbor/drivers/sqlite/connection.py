@@ -196,12 +196,9 @@ class FileConnection:
     fork. Nothing else may be waited for under the guard: the thread that forks may be the one that is waited for.
     """
 
-    def __init__(
-        self, path: str, on_replaced: Callable[[], None], on_open: Callable[[sqlite3.Connection], None]
-    ) -> None:
+    def __init__(self, path: str, on_open: Callable[[sqlite3.Connection], None] | None = None) -> None:
         self.path = path
         self.guard = threading.Lock()
-        self._on_replaced = on_replaced
         self._on_open = on_open
         self._connection: sqlite3.Connection | None = None
         self._identity = (0, 0)
@@ -216,12 +213,12 @@ class FileConnection:
             raise unavailable(self.path, error) from error
         if self._connection is not None and self._identity != identity:
             self.disconnect()
-            self._on_replaced()
         if self._connection is None:
             self._identity = identity
             self._connection = connect(self.path, "normal")
             try:
-                self._on_open(self._connection)
+                if self._on_open is not None:
+                    self._on_open(self._connection)
             except BaseException:
                 self.disconnect()  # the next call must not use a file that was refused
                 raise

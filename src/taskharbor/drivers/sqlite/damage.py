@@ -7,28 +7,18 @@ repeated with `reading_any_text`, which marks it with a NUL: no text of ours hol
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.base import DAMAGED_PREFIX
-from taskharbor.drivers.sqlite.records import (
-    MAX_KEEP_FOR_US,
-    MAX_TIMEOUT_US,
-    MIN_TIMEOUT_US,
-    STATES,
-    JobRow,
-    is_moment,
-    record_of,
-)
-from taskharbor.model.bounds import INT_MAX, INT_MIN, check_name, check_record
+from taskharbor.drivers.damage import damaged_reason
+from taskharbor.drivers.sqlite.records import STATES, WAITING, JobRow, is_moment, record_of
+from taskharbor.model.bounds import INT_MAX, check_name, check_record
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.job import EPOCH, JobRecord
-
-_ids = msgspec.json.Decoder(list[str]).decode
-_metadata = msgspec.json.Decoder(dict[str, str]).decode
+from taskharbor.model.job import JobRecord
 
 
 def is_undecodable(error: Exception) -> bool:
@@ -68,113 +58,63 @@ def is_number(value: Any) -> bool:
     return type(value) is int and 0 <= value <= INT_MAX
 
 
-def _is_text(value: Any) -> bool:
-    return type(value) is str and "\0" not in value
+# The columns of a record, in the order in which damage is looked for.
+_NAMES = """type payload attempts max_attempts deliveries lost priority group_limit run_at timeout idempotency_key grp
+depends_on flow_id handed_to metadata last_error failed_at reason created_at finished_at result trail error_class
+fingerprint note edits keep_for"""
+_COLUMNS = tuple(_NAMES.split())
+_values = attrgetter(*_COLUMNS)
+_REWRITTEN = ("began_at", "worker")  # by every reservation, so that it stops no worker
+_FIELDS: dict[str, Any] = (
+    dict.fromkeys(JobRow.__struct_fields__)
+    | dict.fromkeys(("attempts", "max_attempts", "deliveries", "lost", "priority", "group_limit", "created_at"), 0)
+    | dict.fromkeys(("last_error", "reason", "worker"), "")
+    | {"id": "a", "queue": "q", "type": "t", "payload": b"", "state": WAITING}
+)
+_SOUND = JobRow(**_FIELDS)
+_NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, TypeError, ValueError, AttributeError)
 
 
-def _is_key(value: Any) -> bool:
+def _check(job: JobRow) -> None:
+    """Raise one of _NOT_A_RECORD unless the record of this row is sound, apart from what a reservation rewrites."""
+    for value in _values(job):
+        if type(value) is float or (type(value) is str and "\0" in value):
+            raise ValueError("expected no fraction and no NUL")
+    check_record(record_of(msgspec.structs.replace(job, began_at=None, worker="")))
+
+
+def _is_valid(column: str, value: Any) -> bool:
+    """Whether a sound row can have this value."""
+    if column == "began_at":
+        return value is None or is_moment(value)
+    if column == "worker":
+        return type(value) is str and "\0" not in value
     try:
-        return type(value) is bytes and bool(value) and value.decode() is not None
-    except UnicodeDecodeError:
+        _check(msgspec.structs.replace(_SOUND, **{column: value}))
+    except _NOT_A_RECORD:
         return False
-
-
-def _is_bytes(value: Any) -> bool:
-    return type(value) is bytes
-
-
-def _is_timeout(value: Any) -> bool:
-    return type(value) is int and MIN_TIMEOUT_US <= value <= MAX_TIMEOUT_US
-
-
-def _is_keep_for(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_KEEP_FOR_US
-
-
-def _decodes(decode: Callable[[str], Any]) -> Callable[[Any], bool]:
-    def check(value: Any) -> bool:
-        try:
-            return type(value) is str and decode(value) is not None
-        except (msgspec.MsgspecError, UnicodeError):
-            return False
-
-    return check
-
-
-def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-# The column, its name for a person, the check, and what is shown instead of a value that fails it.
-_COLUMNS: tuple[tuple[str, str, Callable[[Any], bool], Any], ...] = (
-    ("type", "type", is_name, ""),
-    ("payload", "payload", _is_bytes, b""),
-    ("attempts", "attempts", is_number, 0),
-    ("max_attempts", "max_attempts", is_number, 0),
-    ("deliveries", "deliveries", is_number, 0),
-    ("lost", "lost", is_number, 0),
-    ("priority", "priority", lambda value: type(value) is int and INT_MIN <= value <= INT_MAX, 0),
-    ("group_limit", "group_limit", is_number, 0),
-    ("run_at", "run_at", _or_none(is_moment), None),
-    ("timeout", "timeout", _or_none(_is_timeout), None),
-    ("idempotency_key", "idempotency_key", _or_none(_is_key), None),
-    ("grp", "group", _or_none(is_name), None),
-    ("depends_on", "depends_on", _or_none(_decodes(_ids)), None),
-    ("flow_id", "flow_id", _or_none(is_name), None),
-    ("handed_to", "handed_to", _or_none(is_name), None),
-    ("metadata", "metadata", _or_none(_decodes(_metadata)), None),
-    ("last_error", "last_error", _is_text, ""),
-    ("failed_at", "failed_at", _or_none(is_moment), None),
-    ("reason", "reason", _is_text, ""),
-    ("created_at", "created_at", is_moment, 0),
-    ("finished_at", "finished_at", _or_none(is_moment), None),
-    ("result", "result", _or_none(_is_bytes), None),
-    ("trail", "trail", _or_none(_is_bytes), None),
-    ("error_class", "error_class", _or_none(_is_text), None),
-    ("fingerprint", "fingerprint", _or_none(_is_text), None),
-    ("note", "note", _or_none(_is_bytes), None),
-    ("edits", "edits", _or_none(is_number), None),
-    ("keep_for", "keep_for", _or_none(_is_keep_for), None),
-)
-# What every reservation writes anew, so that it stops no worker.
-_REWRITTEN: tuple[tuple[str, Callable[[Any], bool], Any], ...] = (
-    ("began_at", _or_none(is_moment), None),
-    ("worker", _is_text, ""),
-)
+    return True
 
 
 def damage_of(job: JobRow) -> str | None:
     """What another program did to a row that would stop a worker, or None. Shows no value: it may be anything."""
-    for column, name, is_valid, _ in _COLUMNS:
-        value = getattr(job, column)
-        if not is_valid(value):
-            return f"{name} is missing" if value in (None, "") else f"{name} is invalid"
-    if job.state not in STATES:
-        return "unknown state"
     try:
-        check_record(record_of(job, reserved=(EPOCH, "")))
-    except InvalidJob as error:  # too large for its field
-        return str(error).partition(":")[0] + " is out of bounds"
-    return None
-
-
-def damage_reason(job: JobRow) -> str:
-    """The `reason` under which a damaged job is set aside."""
-    return f"{DAMAGED_PREFIX}: {damage_of(job)}"
+        _check(job)
+    except _NOT_A_RECORD:
+        column = next((column for column in _COLUMNS if not _is_valid(column, getattr(job, column))), "a field")
+        return f"{'group' if column == 'grp' else column} is missing or wrong"
+    return None if job.state in STATES else "unknown state"
 
 
 def readable_record(job: JobRow) -> JobRecord:
     """The record of any row: a damaged one is shown with values of the right types."""
     damage = damage_of(job)
-    if damage is None and all(is_valid(getattr(job, column)) for column, is_valid, _ in _REWRITTEN):
+    if damage is None and all(_is_valid(column, getattr(job, column)) for column in _REWRITTEN):
         return record_of(job)
     shown = msgspec.structs.replace(job)
     if job.state not in STATES:
-        shown.reason = f"{DAMAGED_PREFIX}: {damage}"
-    for column, _, is_valid, instead in _COLUMNS:
-        if not is_valid(getattr(shown, column)):
-            setattr(shown, column, instead)
-    for column, is_valid, instead in _REWRITTEN:
-        if not is_valid(getattr(shown, column)):
-            setattr(shown, column, instead)
+        shown.reason = damaged_reason(damage or "")
+    for column in (*_COLUMNS, *_REWRITTEN):
+        if not _is_valid(column, getattr(shown, column)):
+            setattr(shown, column, "" if column == "type" else getattr(_SOUND, column))
     return record_of(shown)

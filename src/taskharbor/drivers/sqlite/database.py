@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from taskharbor.drivers.sqlite import file_guard, schema
 from taskharbor.drivers.sqlite.admin import PrunePlaces
 from taskharbor.drivers.sqlite.connection import (
+    FileConnection,
     begin,
     check_library,
     connect,
@@ -37,7 +38,6 @@ from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.threads import BackgroundThread, Call
 from taskharbor.drivers.sqlite.turns import IsInterrupted
 from taskharbor.drivers.sqlite.wait import FileWatch
-from taskharbor.drivers.sqlite.wal import Checkpointer
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.drivers.wait_calls import WaitCall, WaitCalls
 from taskharbor.model.errors import StoreMissing
@@ -47,7 +47,6 @@ from taskharbor.model.times import from_ms
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
 T = TypeVar("T")
-ConnectionOwner: TypeAlias = Writer | Reader | Checkpointer | FileWatch
 
 _DATABASES: dict[SqliteOptions, Database] = {}
 _LOCK = threading.Lock()
@@ -63,10 +62,8 @@ class Database:
         self.pid = os.getpid()
         self.users = 0
         self.waits = WaitCalls()
-        self.writer = Writer(
-            options.path, options.synchronous == "full", self._prepare, self._file_was_replaced, self.waits.wake
-        )
-        self.reader = Reader(options.path, self._file_was_replaced)
+        self.writer = Writer(options.path, options.synchronous == "full", self._prepare, self.waits.wake)
+        self.reader = Reader(options.path)
         self.background = BackgroundThread("taskharbor-sqlite-transaction")
         self.handler_connections: set[HandlerConnection] = set()  # whose transactions are open
         self.prune_places: PrunePlaces = {}  # see admin.prune; used by the writer alone
@@ -87,13 +84,6 @@ class Database:
         begin(connection, path)
         schema.prepare(connection, path, self.options.migrate)
         connection.execute("COMMIT")
-
-    def _file_was_replaced(self) -> None:
-        """Connections that do not notice by themselves must not stay with the old file."""
-        for owner in (self.writer.checkpoint, self._watch):
-            if owner is not None and owner.guard.acquire(timeout=1.0):
-                owner.disconnect()
-                owner.guard.release()
 
     # Calls
 
@@ -174,17 +164,17 @@ class Database:
         """Do what was asked for, close all connections, and end the threads."""
         with self._watching:
             watch, self._watch = self._watch, None
-        self.background.stop()
+        self.background.stop(wait=False)
         self.reader.stop()
         self.writer.stop()
         if watch is not None:
             watch.stop()
 
-    def connection_owners(self) -> Iterable[ConnectionOwner]:
+    def connection_owners(self) -> Iterable[Writer | FileConnection]:
         """Everything that may have a connection open."""
-        yield from (self.writer, self.reader, self.writer.checkpoint)
+        yield from (self.writer, self.reader.file, self.writer.checkpoint.file)
         if self._watch is not None:
-            yield self._watch
+            yield self._watch.file
 
 
 def check_existing(path: str) -> None:
@@ -269,7 +259,7 @@ async def close_database(database: Database) -> None:
         try:
             await thread.run(database.stop)
         finally:
-            thread.stop()
+            thread.stop(wait=False)
 
 
 def close_database_here(database: Database) -> None:

@@ -16,12 +16,11 @@ from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.calls import ClientCalls
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
-from taskharbor.drivers.sqlite.figures import add_figures
-from taskharbor.drivers.sqlite.leases import extend, release
 from taskharbor.drivers.sqlite.options import located, parse
+from taskharbor.drivers.sqlite.reading import add_figures
 from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
-from taskharbor.drivers.sqlite.settle import settle
+from taskharbor.drivers.sqlite.settle import extend, release, settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.drivers.wait_calls import WaitCall

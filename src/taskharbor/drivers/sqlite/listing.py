@@ -1,4 +1,5 @@
-"""Listing jobs and flows: a page in the order of ids, from a bounded number of records.
+"""Listing jobs, flows and the audit, which is stored here too: a page in the order of ids or of time, from a
+bounded number of records.
 
 A listing by state reads an index that has only such jobs, so it never goes through those that are done. Jobs that are
 ready or inflight have no index by id, because every plain job would have to be entered there: while they are few, they
@@ -13,17 +14,25 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from taskharbor.drivers.base import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
-from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.queries import FlowQuery, JobQuery
+from taskharbor.drivers.base import MAX_SCANNED_AUDIT, MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
+from taskharbor.drivers.cursor import encode_cursor, encode_place
+from taskharbor.drivers.queries import AuditQuery, FlowQuery, JobQuery
 from taskharbor.drivers.sqlite.reading import info_of
-from taskharbor.drivers.sqlite.records import JobRow, is_moment
-from taskharbor.drivers.sqlite.session import ReadSession
+from taskharbor.drivers.sqlite.records import LAST_MICROSECOND, JobRow, is_moment
+from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.statements import COLUMNS, LIGHT, LISTED, UNKNOWN_STATE, statement
+from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
+from taskharbor.model.bounds import check_audit
 from taskharbor.model.job import EPOCH, FlowInfo, FlowPage, FlowStatus, Page, State
 from taskharbor.model.times import from_us, to_us
 
 FLOWS = statement("flows")
+PUT_AUDIT = statement("put_audit")
+OLD_AUDIT = statement("old_audit")
+FORGET_AUDIT = "DELETE FROM taskharbor_audit WHERE rowid = ?"
+AUDIT = statement("audit")
+LOAD_AUDIT = "SELECT id, at, done_by, data FROM taskharbor_audit WHERE rowid = ?"
+MAX_FORGOTTEN_AUDIT = 1_000  # in one call
 
 _encode = msgspec.json.Encoder().encode
 
@@ -191,3 +200,59 @@ def _flow(id: str, first: Any, last: Any, any_dead: int, any_cancelled: int, any
         status = FlowStatus.RUNNING if any_open else FlowStatus.SUCCEEDED
     created_at, updated_at = (from_us(at) if is_moment(at) else EPOCH for at in (first, last))
     return FlowInfo(id, status, created_at, updated_at, (), ())
+
+
+# The audit: who did what, for 90 days
+
+
+def put_audit(session: WriteSession, entries: Sequence[StoredAudit], now: datetime) -> None:
+    """Store entries, each in place of the one with the same id, and forget some that are too old."""
+    check_audit(entries)
+    for entry in entries:
+        session.execute(PUT_AUDIT, (entry.id.encode(), to_us(entry.at), entry.by.encode(), entry.data))
+    for old in session.all(OLD_AUDIT, to_us(now - AUDIT_KEPT_FOR), MAX_FORGOTTEN_AUDIT):
+        session.execute(FORGET_AUDIT, old)
+
+
+def list_audit(session: ReadSession, wanted: AuditQuery) -> AuditPage:
+    """A page of the audit, the newest entries first."""
+    given: dict[str, Any] = {
+        "since": 0 if wanted.since is None else to_us(wanted.since),
+        "who": None if wanted.by is None else wanted.by.encode(),
+    }
+
+    def look(after: str | None, count: int) -> list[Looked]:
+        at, id = _start(wanted) if after is None else _place(after)
+        rows = session.execute(AUDIT, {**given, "at": at, "id": id, "count": count}).fetchall()
+        return [Looked(f"{at} {id.hex()}", row, fits) for at, id, row, fits in rows]
+
+    found, last = walk(None, wanted.limit, MAX_SCANNED_AUDIT, look)
+    entries = (_entry(*session.one(LOAD_AUDIT, row)) for row in found)
+    return AuditPage(
+        tuple(entry for entry in entries if entry is not None), None if last is None else _audit_cursor(last)
+    )
+
+
+def _start(wanted: AuditQuery) -> tuple[int, bytes]:
+    """The place behind which a page begins."""
+    end = (LAST_MICROSECOND + 1 if wanted.until is None else to_us(wanted.until), b"")
+    return end if wanted.after is None else min(end, (to_us(wanted.after[0]), wanted.after[1].encode()))
+
+
+def _place(text: str) -> tuple[int, bytes]:
+    at, _, id = text.partition(" ")
+    return int(at), bytes.fromhex(id)
+
+
+def _audit_cursor(last: str) -> str:
+    """The cursor behind a place. An id of another program that is not UTF-8 is looked at again, at worst."""
+    at, id = _place(last)
+    return encode_place(from_us(at), id.decode(errors="replace"))
+
+
+def _entry(id: bytes, at: int, by: bytes, data: bytes) -> StoredAudit | None:
+    """An entry; None if another program wrote something else than names."""
+    try:
+        return StoredAudit(id=id.decode(), at=from_us(at), by=by.decode(), data=data)
+    except UnicodeDecodeError:
+        return None

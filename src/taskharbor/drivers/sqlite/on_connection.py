@@ -6,7 +6,6 @@ database in memory, which has no other connection. It opens nothing and commits 
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +13,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Any, TypeVar
 
+from taskharbor.drivers.connections import OnCallersConnection
 from taskharbor.drivers.sqlite import schema
 from taskharbor.drivers.sqlite.admin import PrunePlaces
-from taskharbor.drivers.sqlite.caller_connection import enqueue_within
+from taskharbor.drivers.sqlite.caller_connection import enqueue_within, plain_rows, savepoint
 from taskharbor.drivers.sqlite.connection import unavailable
 from taskharbor.drivers.sqlite.driver import SqliteDriver
 from taskharbor.drivers.sqlite.options import SqliteOptions
@@ -27,8 +27,6 @@ from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import from_ms
 
 T = TypeVar("T")
-_WAIT_S = 0.02  # nothing announces a job on such a connection
-_SAVEPOINT = "taskharbor_call"
 
 
 class ConnectionDatabase:
@@ -50,7 +48,11 @@ class ConnectionDatabase:
 
     async def write(self, work: Callable[[WriteSession], T], **_: Any) -> T:
         """The result of a call, within a savepoint if a transaction is open."""
-        with self._plain_rows() as connection, self._transaction(connection):
+        with (
+            self._plain_rows() as connection,
+            savepoint(connection, "taskharbor_call") if connection.in_transaction else _immediate(connection),
+        ):
+            schema.prepare(connection, self.options.path, self.options.migrate)
             session = WriteSession(connection)
             result = work(session)
             session.flush()
@@ -64,37 +66,27 @@ class ConnectionDatabase:
 
     @contextmanager
     def _plain_rows(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            connection = self._connection()
-            text_factory, connection.text_factory = connection.text_factory, str
-            row_factory, connection.row_factory = connection.row_factory, None
-            try:
-                yield connection
-            except sqlite3.Error as error:
-                raise unavailable(self.options.path, error) from error
-            finally:
-                connection.text_factory, connection.row_factory = text_factory, row_factory
-
-    @contextmanager
-    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        nested = connection.in_transaction
-        connection.execute(f"SAVEPOINT {_SAVEPOINT}" if nested else "BEGIN IMMEDIATE")
         try:
-            schema.prepare(connection, self.options.path, self.options.migrate)
-            yield
-        except BaseException:
-            if connection.in_transaction:
-                if nested:
-                    connection.execute(f"ROLLBACK TO {_SAVEPOINT}")
-                    connection.execute(f"RELEASE {_SAVEPOINT}")
-                else:
-                    connection.execute("ROLLBACK")
-            raise
-        connection.execute(f"RELEASE {_SAVEPOINT}" if nested else "COMMIT")
+            with self._lock, plain_rows(connection := self._connection()):
+                yield connection
+        except sqlite3.Error as error:
+            raise unavailable(self.options.path, error) from error
+
+
+@contextmanager
+def _immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 @accepts_any_name
-class SqliteOnConnection(SqliteDriver):
+class SqliteOnConnection(OnCallersConnection, SqliteDriver):
     """A driver on one connection. Made by `SqliteDriver.on_connection`, or directly for a database in memory.
 
     `lock`: held during each call, if others use the connection.
@@ -112,22 +104,6 @@ class SqliteOnConnection(SqliteDriver):
         self._seen = {}
         self._connection = connection
 
-    async def open(self) -> None:
-        """Nothing is opened: the connection is the caller's."""
-
-    async def open_existing(self) -> None:
-        """Nothing is opened: the connection is the caller's."""
-
-    async def close(self) -> None:
-        """Nothing is closed: the connection is the caller's."""
-
-    def sibling(self) -> SqliteOnConnection:
-        return self
-
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """Store jobs in the transaction of the connection, whatever file is behind it."""
         return enqueue_within(self._connection(), jobs, now, self.options)
-
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        await asyncio.sleep(min(timeout, _WAIT_S))
-        return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,27 +20,16 @@ T = TypeVar("T")
 class Reader:
     """One connection and, for coroutines, one thread."""
 
-    def __init__(self, path: str, on_replaced: Callable[[], None]) -> None:
-        self.file = FileConnection(path, on_replaced, lambda connection: None)
+    def __init__(self, path: str) -> None:
+        self.file = FileConnection(path)
         self.thread: CallThread[ReadSession] = CallThread("taskharbor-sqlite-reader", self._run_batch)
         self._failures = FailureLog()
 
-    @property
-    def guard(self) -> threading.Lock:
-        """Held while the connection is used."""
-        return self.file.guard
-
-    def disconnect(self) -> None:
-        """Close the connection. Under the guard."""
-        self.file.disconnect()
-
     def stop(self) -> None:
         """Do what waits, and close the connection."""
-        thread = self.thread.stop()
-        if thread is not None:
-            thread.join()
-        with self.guard:
-            self.disconnect()
+        self.thread.stop()
+        with self.file.guard:
+            self.file.disconnect()
 
     def read_here(self, work: Callable[[ReadSession], T], deadline: float) -> T:
         """The result of a call, on this thread."""

@@ -1,4 +1,5 @@
-"""Reading jobs, queues, flows, results and workers. Nothing here writes, and no damaged record makes a read fail."""
+"""Reading jobs, queues, flows, results, workers and figures. Nothing here writes except `add_figures`, and no damaged
+record makes a read fail."""
 
 from __future__ import annotations
 
@@ -7,22 +8,29 @@ from datetime import datetime
 
 import msgspec
 
-from taskharbor.drivers.base import WORKER_SILENCE
+from taskharbor.drivers.base import FIGURES_KEPT_FOR, WORKER_SILENCE
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.queries import check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.drivers.sqlite.damage import readable_record
-from taskharbor.drivers.sqlite.flows import last_in_place
-from taskharbor.drivers.sqlite.records import DONE, LAST_MICROSECOND, LEASED, JobRow, ids_json, state_at
-from taskharbor.drivers.sqlite.session import ReadSession
+from taskharbor.drivers.sqlite.records import DONE, LAST_MICROSECOND, LEASED, JobRow, ids_json, is_moment, state_at
+from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.statements import COLUMNS, statement
-from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo, replace
+from taskharbor.drivers.sqlite.transitions import last_in_place
+from taskharbor.model.bounds import check_figures
+from taskharbor.model.job import Figures, FlowInfo, JobInfo, State, WorkerInfo, replace
 from taskharbor.model.times import from_us, to_us
 
 COUNTS = statement("counts")
 COUNTS_TO_CAP = statement("counts_to_cap")
 UPCOMING = statement("upcoming")
 QUEUES = statement("queues")
+ADD_FIGURE = statement("add_figure")
+OLD_FIGURES = statement("old_figures")
+FORGET_FIGURE = "DELETE FROM taskharbor_figures WHERE minute = ? AND queue = ? AND name = ?"
+MAX_FORGOTTEN_FIGURES = 1_000  # in one call
+FIGURES = statement("figures")
+FIGURES_OF_QUEUE = statement("figures_of_queue")
 WAITING_FOR = statement("waiting_for")
 ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
 PAUSED = "SELECT paused FROM taskharbor_queues WHERE name = ?"
@@ -126,3 +134,29 @@ def is_paused(session: ReadSession, queue: str) -> bool:
     """Whether a queue is paused."""
     row = session.one(PAUSED, queue)
     return row is not None and bool(row[0])
+
+
+# Figures: what happened in which minute, added up for 72 hours
+
+
+def add_figures(session: WriteSession, rows: Sequence[Figures], now: datetime) -> None:
+    """Add numbers to those of their minutes, and forget some that are too old."""
+    check_figures(rows)
+    for row in rows:
+        minute = to_us(row.minute)
+        for name, number in row.counts.items():
+            if number:
+                session.execute(ADD_FIGURE, (minute, row.queue, name, number))
+    for old in session.all(OLD_FIGURES, to_us(now - FIGURES_KEPT_FOR), MAX_FORGOTTEN_FIGURES):
+        session.execute(FORGET_FIGURE, old)
+
+
+def figures(session: ReadSession, since: datetime, until: datetime, queue: str | None) -> list[Figures]:
+    """The figures of the minutes from `since` to before `until`, in the order of minutes, then queues."""
+    span = to_us(since), to_us(until)
+    rows = session.all(FIGURES, *span) if queue is None else session.all(FIGURES_OF_QUEUE, queue, *span)
+    found: dict[tuple[int, str], dict[str, int]] = {}
+    for minute, queue, name, number in rows:
+        if is_moment(minute) and type(number) is int:  # nothing that another program wrote makes a read fail
+            found.setdefault((minute, queue), {})[name] = number
+    return [Figures(from_us(minute), queue, counts) for (minute, queue), counts in found.items()]

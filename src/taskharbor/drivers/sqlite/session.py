@@ -10,7 +10,9 @@ stored job, whichever is more. So an enqueue, which is a transaction of its own 
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +32,7 @@ QUEUE_SAVE = statement("queue_save")
 QUEUE_FORGET = statement("queue_forget")
 NUMBER_LOAD = "SELECT number, (SELECT max(num) FROM taskharbor_jobs) FROM taskharbor_meta"
 NUMBER_SAVE = "UPDATE taskharbor_meta SET number = ?"
+_saved = attrgetter(*re.findall(r"(\w+) = \?", SAVE))  # its parameters, in their order
 MAX_INLINE_ROWS = 128  # that a call may change one by one while an event loop waits for it
 
 
@@ -116,35 +119,7 @@ class WriteSession(ReadSession):
 
     def save(self, job: JobRow) -> None:
         """Write back what a transition may change."""
-        self.execute(
-            SAVE,
-            (
-                job.state,
-                job.lined,
-                job.time,
-                job.arrival,
-                job.moment,
-                job.token,
-                job.worker,
-                job.settled,
-                job.settled_as,
-                job.run_at,
-                job.attempts,
-                job.lost,
-                job.handed_to,
-                job.last_error,
-                job.failed_at,
-                job.reason,
-                job.finished_at,
-                job.result,
-                job.lost_at,
-                job.trail,
-                job.error_class,
-                job.fingerprint,
-                job.note,
-                job.num,
-            ),
-        )
+        self.execute(SAVE, _saved(job))
 
     # Numbers
 

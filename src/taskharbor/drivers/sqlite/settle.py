@@ -1,4 +1,5 @@
-"""Outcomes: what becomes of a job that was reserved. Each is checked whole before anything of it is written.
+"""What becomes of a job that was reserved: its lease is extended or given back, or an outcome ends it. Each outcome is
+checked whole before anything of it is written.
 
 Nearly all outcomes are plain acks, and a run of them is one statement. What that statement does not match takes the
 long way: the row is loaded, a refusal or a repeat is recognised, and flows and groups are updated.
@@ -6,25 +7,30 @@ long way: the row is loaded, a refusal or a repeat is recognised, and flows and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
+from taskharbor.drivers.notes import bad_notes
+from taskharbor.drivers.refusals import LeaseCode, check_lease, lease_refusal, no_job
 from taskharbor.drivers.sqlite.enqueue import heir_of, plan_of, store_jobs
-from taskharbor.drivers.sqlite.flows import dependents_of, hand_over, release_dependents
-from taskharbor.drivers.sqlite.leases import refusal
-from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, JobRow, maybe_us
+from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, LEASED, JobRow, is_moment, maybe_us
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
-from taskharbor.drivers.sqlite.transitions import finish, join
+from taskharbor.drivers.sqlite.transitions import dependents_of, finish, hand_over, join, move_clock, release_dependents
 from taskharbor.model.bounds import check_outcome, clean_error
-from taskharbor.model.errors import InvalidJob, TaskHarborError
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
+from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
-from taskharbor.model.times import to_us
+from taskharbor.model.times import from_us, to_us
 
 ACK = statement("ack")
 ACKED = statement("acked")
+EXTEND = statement("extend")
+EXTEND_WITH_NOTE = statement("extend_with_note")
+LEASED_BY = statement("leased_by")
 TOKEN_CHARACTERS = 32  # of a token that reserve makes
 
 _encode = msgspec.json.Encoder().encode
@@ -170,3 +176,71 @@ def _fail(session: WriteSession, job: JobRow, outcome: Fail, now: datetime, mome
     job.error_class, job.fingerprint = outcome.error_class or None, outcome.fingerprint or None
     finish(session, job, DLQ, moment)
     store_jobs(session, plan.fresh.values(), now)
+
+
+# Leases that were granted
+
+
+def refusal(job: JobRow | None, lease: Lease, now: int) -> DriverError | None:
+    """Why a lease may not be extended or settled; None if it may."""
+    if job is None:
+        return no_job(lease.job_id)
+    ends_at = from_us(job.moment) if job.moment is not None and is_moment(job.moment) else None
+    return check_lease(lease, from_us(now), stored=True, inflight=job.state == LEASED, token=job.token, ends_at=ends_at)
+
+
+def extend(
+    session: WriteSession,
+    leases: Sequence[Lease],
+    now: datetime,
+    lease_for: timedelta,
+    notes: Mapping[str, bytes] | None = None,
+) -> list[Lease | TaskHarborError]:
+    """Move the ends of leases, never to an earlier time, and store the notes of those that hold."""
+    moment, until = to_us(now), to_us(now + lease_for)
+    notes = notes or {}
+    bad = bad_notes(leases, notes) if notes else {}
+    return [
+        bad.get(place) or _extend_one(session, lease, moment, until, notes.get(lease.token))
+        for place, lease in enumerate(leases)
+    ]
+
+
+def _extend_one(
+    session: WriteSession, lease: Lease, moment: int, until: int, note: bytes | None
+) -> Lease | DriverError:
+    row = _move_end(session, lease, moment, until, note)
+    if row is None:
+        job = session.load(lease.job_id)
+        refused = refusal(job, lease, moment)
+        if refused is not None:
+            return refused
+        assert job is not None
+        # A worker with a faster clock saw it expire; by this caller's clock it holds, and stays so.
+        move_clock(session, session.queue(job.queue), moment)
+        row = _move_end(session, lease, moment, until, note)
+    queue, end = row
+    if not is_moment(end):
+        return lease_refusal(LeaseCode.EXPIRED, lease.job_id)
+    return Lease(lease.job_id, queue, lease.token, from_us(end))
+
+
+def _move_end(session: WriteSession, lease: Lease, moment: int, until: int, note: bytes | None) -> Any:
+    """The queue and the new end of a lease that holds by the queue's clock, else None."""
+    if note is None:
+        return session.one(EXTEND, until, lease.job_id, lease.token, moment)
+    return session.one(EXTEND_WITH_NOTE, until, note or None, lease.job_id, lease.token, moment)
+
+
+def release(session: WriteSession, worker: str, now: datetime, keep: Sequence[str]) -> int:
+    """Give back what a worker has under valid leases, in the order in which the jobs had joined their lines."""
+    moment, kept = to_us(now), frozenset(keep)
+    released = [job for row in session.all(LEASED_BY, moment, worker) if (job := JobRow(*row)).token not in kept]
+    for job in released:
+        if type(job.lost) is int:
+            job.lost += 1
+        job.run_at = None
+        join(session, job, moment)
+        job.lost_at = moment
+        session.save(job)
+    return len(released)

@@ -1,4 +1,4 @@
-"""Threads that do a coroutine's work: `CallThread` for batches of calls, `BackgroundThread` for one thing at a time.
+"""Threads that do a coroutine's work: `CallThread` for batches of calls, `BackgroundThread` for anything else.
 
     call ──► SimpleQueue ──► thread: batch, batch, … ──► one hop to each event loop
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import enum
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 S = TypeVar("S")
+W = TypeVar("W")
 
 MAX_BATCH_CALLS = 64  # in one transaction
 
@@ -52,39 +54,27 @@ class Failed:
 
 
 class Signal(enum.Enum):
-    """What a thread is sent between calls."""
+    """What a thread is sent between items of work."""
 
     STOP = enum.auto()
     WAKE = enum.auto()  # there is something to do beside calls
 
 
-class CallThread(Generic[S]):
-    """A thread that passes batches of calls to `run_batch`, and calls `between` after each.
+class WorkThread(Generic[W]):
+    """A thread that passes what waits together to `work`, in the order in which it came."""
 
-    `run_batch` returns the function that delivers the results. It is called when the thread is idle again: a coroutine
-    that gets its result may then make its next call inline.
-    """
+    most_together = sys.maxsize
 
-    def __init__(
-        self,
-        name: str,
-        run_batch: Callable[[list[Call[S, Any]]], Callable[[], None]],
-        between: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, name: str, work: Callable[[list[W]], None]) -> None:
         self._name = name
-        self._run_batch = run_batch
-        self._between = between
-        self._items: queue.SimpleQueue[Call[S, Any] | Signal] = queue.SimpleQueue()
+        self._work = work
+        self._items: queue.SimpleQueue[W | Signal] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_busy = False
 
-    def is_idle(self) -> bool:
-        """Whether it has nothing to do and nothing waits."""
-        return not self._is_busy and self._items.empty()
-
-    def put(self, item: Call[S, Any] | Signal) -> None:
-        """Have a call done."""
+    def put(self, item: W | Signal) -> None:
+        """Have something done."""
         self._items.put(item)
         if self._thread is None:
             with self._starting:
@@ -92,61 +82,83 @@ class CallThread(Generic[S]):
                     self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                     self._thread.start()
 
-    def stop(self) -> threading.Thread | None:
-        """Let the thread end when it has done what waits; returns it, if it was started."""
-        if self._thread is not None:
+    def stop(self, *, wait: bool = True) -> None:
+        """Let the thread end when it has done what waits. What is put later starts another one."""
+        with self._starting:
+            thread, self._thread = self._thread, None
+        if thread is not None:
             self._items.put(Signal.STOP)
-        return self._thread
+            if wait:
+                thread.join()
 
     def _run(self) -> None:
         stopping = False
         while not stopping:
-            calls, stopping = self._gather()
-            batch = [call for call in calls if not call.future.cancelled()]
-            deliver_results = self._run_batch(batch) if batch else None
+            items, stopping = self._gather()
+            self._work(items)
             self._is_busy = False
-            if deliver_results is not None:
-                deliver_results()
-                del deliver_results, batch, calls
-            if self._between is not None:
-                self._between()
+            del items  # or this thread would keep alive what nothing needs any more
 
-    def _gather(self) -> tuple[list[Call[S, Any]], bool]:
-        """The calls that wait together, and whether to stop after them."""
-        calls: list[Call[S, Any]] = []
+    def _gather(self) -> tuple[list[W], bool]:
+        """The items that wait together, and whether to stop after them."""
+        items: list[W] = []
         item = self._items.get()
         self._is_busy = True
         try:
             while item is not Signal.STOP:
-                if isinstance(item, Call):
-                    calls.append(item)
-                if len(calls) == MAX_BATCH_CALLS:
-                    return calls, False
+                if not isinstance(item, Signal):
+                    items.append(item)
+                if len(items) == self.most_together:
+                    return items, False
                 item = self._items.get_nowait()
         except queue.Empty:
-            return calls, False
-        return calls, True
+            return items, False
+        return items, True
 
 
-class BackgroundThread:
+class CallThread(WorkThread[Call[S, Any]]):
+    """A thread that passes batches of calls to `run_batch`, and calls `between` after each.
+
+    `run_batch` returns the function that delivers the results. It is called when the thread is idle again: a coroutine
+    that gets its result may then make its next call inline.
+    """
+
+    most_together = MAX_BATCH_CALLS
+
+    def __init__(
+        self,
+        name: str,
+        run_batch: Callable[[list[Call[S, Any]]], Callable[[], None]],
+        between: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(name, self._run_calls)
+        self._run_batch = run_batch
+        self._between = between
+
+    def is_idle(self) -> bool:
+        """Whether it has nothing to do and nothing waits."""
+        return not self._is_busy and self._items.empty()
+
+    def _run_calls(self, calls: list[Call[S, Any]]) -> None:
+        batch = [call for call in calls if not call.future.cancelled()]
+        deliver_results = self._run_batch(batch) if batch else None
+        self._is_busy = False
+        if deliver_results is not None:
+            deliver_results()
+            del deliver_results, batch
+            calls.clear()
+        if self._between is not None:
+            self._between()
+
+
+class BackgroundThread(WorkThread[Callable[[], object]]):
     """A thread for what a coroutine may not wait for itself: the lock between processes, and the disk.
 
     It does what it is given in order and to the end, even when the coroutine that waits for it is cancelled.
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def give(self, work: Callable[[], object]) -> None:
-        """Have something done without waiting for it."""
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-        self._work.put(work)
+        super().__init__(name, _do_all)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have something done, and return its result."""
@@ -159,23 +171,16 @@ class BackgroundThread:
                 result = Failed(error)
             deliver([(pending, result)])
 
-        self.give(done)
+        self.put(done)
         return await pending.future
 
-    def stop(self) -> None:
-        """Let the thread end when it has done what it was given."""
-        with self._starting:
-            if self._thread is not None:
-                self._thread = None
-                self._work.put(None)
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            try:
-                work()
-            except Exception:  # no coroutine waits for it: what could not be undone ends with the process
-                pass
-            del work
+def _do_all(given: list[Callable[[], object]]) -> None:
+    for work in given:
+        try:
+            work()
+        except Exception:  # no coroutine waits for it: what could not be undone ends with the process
+            pass
 
 
 def deliver(results: Iterable[tuple[PendingResult[Any], Any]]) -> None:

@@ -196,7 +196,7 @@ class SqliteTransaction:
         try:
             return await background.run(inner.begin)
         except BaseException:
-            background.give(inner.rollback)  # it was cancelled, and may be open by then
+            background.put(inner.rollback)  # it was cancelled, and may be open by then
             raise
 
     async def __aexit__(self, *raised: object) -> None:

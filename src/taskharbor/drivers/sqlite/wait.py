@@ -19,8 +19,7 @@ import sqlite3
 import threading
 import time
 
-from taskharbor.drivers.sqlite import file_guard
-from taskharbor.drivers.sqlite.connection import connect
+from taskharbor.drivers.sqlite.connection import FileConnection
 from taskharbor.drivers.wait_calls import WaitCalls
 
 WAL_SETTLES_S = 0.004  # from a change of the -wal file to the first check
@@ -43,8 +42,7 @@ class FileWatch:
         self._is_stopping = False
         self._inotify: Inotify | None = None
         self._lock_watch = self._wal_watch = 0  # the numbers of the two files while they are watched
-        self.guard = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self.file = FileConnection(path, self._opened)
         self._version = -1
         self._pause = CHECK_ANYWAY_S  # until the next check, if nothing changes before
         self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-watch", daemon=True)
@@ -83,7 +81,7 @@ class FileWatch:
                 else:
                     self._sleep_and_check()
         finally:
-            self.disconnect()
+            self.file.disconnect()
             self._unwatch()
             if self._inotify is not None:
                 self._inotify.let_go()
@@ -139,30 +137,26 @@ class FileWatch:
         if not names or self._is_stopping:
             return True
         try:
-            with self.guard:
-                if self._connection is None:
-                    self._connection = connect(self.path, "normal")
-                    self._version = -1
-                version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            with self.file.guard:
+                connection = self.file.get()
+                version = connection.execute("PRAGMA data_version").fetchone()[0]
                 if version == self._version:
                     return False
                 self._version = version
                 marks = ", ".join("?" * len(names))
-                rows = self._connection.execute(
+                rows = connection.execute(
                     f"SELECT name, arrived FROM taskharbor_queues WHERE name IN ({marks})", names
                 ).fetchall()
         except Exception:  # whatever it is, the thread must live on: a process has one for each file
-            with self.guard:
-                self.disconnect()
+            with self.file.guard:
+                self.file.disconnect()
             time.sleep(POLL_S)
             return True
         self._waits.wake(dict(rows))
         return True
 
-    def disconnect(self) -> None:
-        """Close the connection. Under the guard."""
-        connection, self._connection = self._connection, None
-        file_guard.close_safely(connection, self.path)
+    def _opened(self, connection: sqlite3.Connection) -> None:
+        self._version = -1
 
 
 class Inotify:

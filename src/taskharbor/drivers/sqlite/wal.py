@@ -25,21 +25,22 @@ import asyncio
 import errno
 import math
 import os
-import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from taskharbor.drivers.sqlite import file_guard
-from taskharbor.drivers.sqlite.connection import BUSY_MS, connect, unavailable
-from taskharbor.drivers.sqlite.threads import Failed, PendingResult, deliver
+from taskharbor.drivers.sqlite.connection import BUSY_MS, FileConnection, unavailable
+from taskharbor.drivers.sqlite.threads import Failed, PendingResult, WorkThread, deliver
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 INLINE_SYNC_BUDGET_S = 0.002  # after a longer sync on an event loop's thread, the sync thread does the next ones
 SLOW_SYNC_SHARE = 0.02  # until such syncs have taken at most this share of the event loop's time
 CROWD_S = 0.01  # the sync thread also does them for this long after several calls came at the same time
+
+Results: TypeAlias = Sequence[tuple[PendingResult[Any], Any]]
 
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -143,10 +144,7 @@ class WalSync:
         self._rescue = rescue
         self._syncing = threading.Lock()
         self._is_in_doubt = False  # a sync is under way, or the last one failed; changed by the thread that syncs
-        self._waiting: queue.SimpleQueue[tuple[WalFile, Sequence[tuple[PendingResult[Any], Any]]] | None]
-        self._waiting = queue.SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: WorkThread[tuple[WalFile, Results]] = WorkThread("taskharbor-sqlite-sync", self._sync_for)
         self._counting = threading.Lock()
         self._others = 0  # coroutines in `wait`
         self._inline_from = math.inf  # when a coroutine may sync on its loop's thread: not before the disk is known
@@ -178,52 +176,23 @@ class WalSync:
             with self._counting:
                 self._others -= 1
 
-    def submit(self, wal: WalFile, results: Sequence[tuple[PendingResult[Any], Any]]) -> None:
+    def submit(self, wal: WalFile, results: Results) -> None:
         """Deliver results of a transaction when it is on the disk."""
-        self._waiting.put((wal, results))
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-sync", daemon=True)
-                    self._thread.start()
+        self._thread.put((wal, results))
 
     def stop(self) -> None:
         """Sync for those that wait, and end the thread."""
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join()
+        self._thread.stop()
 
-    def _run(self) -> None:
-        while (batch := self._gather()) is not None:
-            wals, results = batch
-            failed = self._sync(wals)
-            deliver(results if failed is None else [(pending, failed) for pending, _ in results])
-            del batch, wals, results  # or this thread would keep a -wal file open that nothing needs
-
-    def _gather(self) -> tuple[set[WalFile], list[tuple[PendingResult[Any], Any]]] | None:
-        """What waits together; None to stop."""
-        item = self._waiting.get()
-        if item is None:
-            return None
-        wal, first = item
-        wals, results = {wal}, list(first)
+    def _sync_for(self, waiting: list[tuple[WalFile, Results]]) -> None:
+        """One sync for all that wait together."""
+        failed: Failed | None = None
         try:
-            while (item := self._waiting.get_nowait()) is not None:
-                wal, more = item
-                wals.add(wal)
-                results += more
-            self._waiting.put(None)
-        except queue.Empty:
-            pass
-        return wals, results
-
-    def _sync(self, wals: set[WalFile]) -> Failed | None:
-        try:
-            for wal in wals:
+            for wal in {wal for wal, _ in waiting}:
                 self._sync_shared(wal)
         except Exception as error:
-            return Failed(unavailable(self._path, error))
-        return None
+            failed = Failed(unavailable(self._path, error))
+        deliver([(pending, failed or result) for _, results in waiting for pending, result in results])
 
     def _sync_shared(self, wal: WalFile) -> None:
         """Sync, unless another thread's sync that began after this call was asked for has served it too."""
@@ -253,11 +222,9 @@ class Checkpointer:
     """Decides when a checkpoint is due, and makes it, on a connection of its own."""
 
     def __init__(self, path: str, take_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
-        self._path = path
         self._take_turn = take_turn
         self._end_turn = end_turn
-        self.guard = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self.file = FileConnection(path)
         self._commits = 1  # until the next check: a process may make no more than one
         self._again = RETRY_AFTER_COMMITS
 
@@ -284,13 +251,11 @@ class Checkpointer:
             self._end_turn()
 
     def _guarded(self, work: Callable[[sqlite3.Connection], bool]) -> bool:
-        with self.guard:
+        with self.file.guard:
             try:
-                if self._connection is None:
-                    self._connection = connect(self._path, "normal")
-                return work(self._connection)
+                return work(self.file.get())
             except Exception:
-                self.disconnect()
+                self.file.disconnect()
                 return False
 
     def _move_most(self, connection: sqlite3.Connection) -> bool:
@@ -318,7 +283,3 @@ class Checkpointer:
             return state
         finally:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-
-    def disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        file_guard.close_safely(connection, self._path)

@@ -68,14 +68,13 @@ class Writer:
         path: str,
         durable: bool,
         on_open: Callable[[sqlite3.Connection], None],
-        on_replaced: Callable[[], None],
         on_arrivals: Callable[[dict[str, int]], None],
     ) -> None:
         self.path = path
         self.durable = durable
         self.lock = FileLock(path)
         self.turns = Turns(path)
-        self.file = FileConnection(path, on_replaced, self._opened)
+        self.file = FileConnection(path, self._opened)
         self.checkpoint = Checkpointer(path, self.take_turn, self.end_turn)
         self.wal_sync = WalSync(path, self.checkpoint.make)
         self.thread: CallThread[WriteSession] = CallThread(
@@ -111,14 +110,12 @@ class Writer:
 
     def stop(self) -> None:
         """Do what waits, make it durable, and close everything."""
-        thread = self.thread.stop()
-        if thread is not None:
-            thread.join()
+        self.thread.stop()
         with self.file.guard:
             self.disconnect()
         self.wal_sync.stop()
-        with self.checkpoint.guard:
-            self.checkpoint.disconnect()
+        with self.checkpoint.file.guard:
+            self.checkpoint.file.disconnect()
         self.lock.close()
 
     # Turns
@@ -173,7 +170,7 @@ class Writer:
                 return None
             try:
                 self._inline_deadline = began + INLINE_BUDGET_S
-                session, result = self._transaction(work, inline=True)
+                session, result = self._transaction(partial(self._run_call, work, True), True)
             finally:
                 self.end_turn()
         except WouldBlock:
@@ -201,7 +198,7 @@ class Writer:
         try:
             self.take_turn(min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S), is_interrupted)
             try:
-                session, result = self._when_unlocked(lambda: self._transaction(work, inline=False), deadline)
+                session, result = self._when_unlocked(partial(self._run_call, work, False), deadline)
                 wal = self._wal if self.durable else None
             finally:
                 self.end_turn()
@@ -215,28 +212,14 @@ class Writer:
         self._report(session.arrivals)
         return Written(result, wal)
 
-    def _transaction(self, work: Callable[[WriteSession], T], inline: bool) -> tuple[WriteSession, T]:
-        """Begin, call, commit. In this process's turn, under the guard."""
-        try:
-            connection = self._connection(inline)
-            self._begin(connection, inline)
-            try:
-                session = WriteSession(connection, inline)
-                result = work(session)
-                session.flush()
-            except sqlite3.OperationalError as error:
-                if not is_undecodable(error):
-                    raise
-                connection.execute("ROLLBACK")
-                self._begin(connection, inline)
-                with reading_any_text(connection):
-                    session = WriteSession(connection, inline)
-                    result = work(session)
-                    session.flush()
-            self._commit(connection)
-        except BaseException as error:
-            self.file.recover(error)
-            raise
+    def _run_call(
+        self, work: Callable[[WriteSession], T], inline: bool, connection: sqlite3.Connection
+    ) -> tuple[WriteSession, T]:
+        """The result of a call, in a transaction that is still open."""
+        self._begin(connection, inline)
+        session = WriteSession(connection, inline)
+        result = work(session)
+        session.flush()
         return session, result
 
     # Many calls
@@ -262,40 +245,15 @@ class Writer:
     def _write_batch(self, batch: list[Call[WriteSession, Any]]) -> tuple[list[Any], WalFile | None]:
         self.take_turn()
         try:
-            session, results = self._when_unlocked(
-                lambda: self._batch_transaction(batch), time.monotonic() + LOCK_TIMEOUT_S
-            )
+            session, results = self._when_unlocked(partial(self._run_calls, batch), time.monotonic() + LOCK_TIMEOUT_S)
             wal = self._wal if self.durable else None
         finally:
             self.end_turn()
         self._report(session.arrivals)
         return results, wal
 
-    def _batch_transaction(self, batch: list[Call[WriteSession, Any]]) -> tuple[WriteSession, list[Any]]:
-        """Begin, all calls, commit. In this process's turn, under the guard."""
-        try:
-            connection = self._connection(inline=False)
-            try:
-                session, results = self._run_calls(connection, batch)
-            except sqlite3.OperationalError as error:
-                if not is_undecodable(error):
-                    raise
-                connection.execute("ROLLBACK")
-                with reading_any_text(connection):
-                    session, results = self._run_calls(connection, batch)
-            self._commit(connection)
-        except BaseException as error:
-            self.file.recover(error)
-            raise
-        return session, [
-            Failed(unavailable(self.path, result.error))
-            if isinstance(result, Failed) and isinstance(result.error, sqlite3.Error)
-            else result
-            for result in results
-        ]
-
     def _run_calls(
-        self, connection: sqlite3.Connection, batch: list[Call[WriteSession, Any]]
+        self, batch: list[Call[WriteSession, Any]], connection: sqlite3.Connection
     ) -> tuple[WriteSession, list[Any]]:
         """The results of calls, in a transaction that is still open."""
         self._begin(connection, inline=False)
@@ -305,17 +263,55 @@ class Writer:
             connection.execute("ROLLBACK")
             self._begin(connection, inline=False)
             session = WriteSession(connection)
-            results = [_run_apart(connection, session, call) for call in batch]
+            results = [self._run_apart(connection, session, call) for call in batch]
         return session, results
+
+    def _run_apart(self, connection: sqlite3.Connection, session: WriteSession, call: Call[WriteSession, Any]) -> Any:
+        """The result of one call, or how it failed, without a trace in the transaction."""
+        if call.future.cancelled():
+            return None
+        connection.execute("SAVEPOINT call")
+        arrivals = dict(session.arrivals)
+        try:
+            result = call.work(session)
+            session.flush()
+        except Exception as error:
+            if _fails_all(error):
+                raise
+            connection.execute("ROLLBACK TO call")
+            connection.execute("RELEASE call")
+            session.forget()
+            session.arrivals = arrivals
+            return Failed(unavailable(self.path, error) if isinstance(error, sqlite3.Error) else error)
+        connection.execute("RELEASE call")
+        return result
 
     # The parts of a transaction
 
-    def _when_unlocked(self, transaction: Callable[[], T], deadline: float) -> T:
-        """Run a transaction under the guard; again while another program has the database locked."""
+    def _transaction(self, run: Callable[[sqlite3.Connection], T], inline: bool = False) -> T:
+        """Commit what `run` does in a transaction that it begins. In this process's turn, under the guard."""
+        try:
+            connection = self._connection(inline)
+            try:
+                result = run(connection)
+            except sqlite3.OperationalError as error:
+                if not is_undecodable(error):
+                    raise
+                connection.execute("ROLLBACK")
+                with reading_any_text(connection):
+                    result = run(connection)
+            self._commit(connection)
+        except BaseException as error:
+            self.file.recover(error)
+            raise
+        return result
+
+    def _when_unlocked(self, run: Callable[[sqlite3.Connection], T], deadline: float) -> T:
+        """A transaction under the guard; again while another program has the database locked."""
         while True:
             try:
                 with self.file.guard:
-                    return transaction()
+                    return self._transaction(run)
             except LockedByOther as locked:
                 if time.monotonic() > deadline:
                     raise unavailable(self.path, locked.error) from locked.error
@@ -388,27 +384,6 @@ def _run_together(session: WriteSession, batch: list[Call[WriteSession, Any]]) -
             raise
         return None
     return results
-
-
-def _run_apart(connection: sqlite3.Connection, session: WriteSession, call: Call[WriteSession, Any]) -> Any:
-    """The result of one call, or how it failed, without a trace in the transaction."""
-    if call.future.cancelled():
-        return None
-    connection.execute("SAVEPOINT call")
-    arrivals = dict(session.arrivals)
-    try:
-        result = call.work(session)
-        session.flush()
-    except Exception as error:
-        if _fails_all(error):
-            raise
-        connection.execute("ROLLBACK TO call")
-        connection.execute("RELEASE call")
-        session.forget()
-        session.arrivals = arrivals
-        return Failed(error)
-    connection.execute("RELEASE call")
-    return result
 
 
 def _fails_all(error: Exception) -> bool:

@@ -15,9 +15,7 @@ declare
     j jobs;
     n integer := 0;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     for c in select jsonb_array_elements(p_changes::jsonb) loop
         n := n + 1;
         select x.* into j from jobs x where x.id = c ->> 'id' for no key update skip locked;
@@ -27,7 +25,11 @@ begin
         if not found then
             refused := case when exists (select from records r where r.id = c ->> 'id') then 'locked' else 'unknown' end;
         else
-            refused := not_amendable(j, c);
+            refused := case
+                when j.state = @done@ then 'done'
+                when j.state in (@leased@, @expired@) then 'under a lease'
+                when greatest(coalesce(j.deliveries, 0), 0) <> (c ->> 'deliveries')::integer
+                     or greatest(coalesce(j.edits, 0), 0) <> (c ->> 'edits')::integer then 'amended' end;
         end if;
         results := results || refused;
         continue when refused is not null;
@@ -35,10 +37,12 @@ begin
             if j.grp is not null and j.state = @queued@ then
                 changes := changes || left_group(j.queue, j.grp, j.state);
             end if;
-            j := rejoined(amended(j, c), p_now, base + n);
-            if j.wake <= p_now then
-                hinted := hinted || j.queue;
-            end if;
+            j := amended(j, c);  -- it joins the line again: at the later of its run_at and now, behind what is there
+            j.state := first_state(j.grp, j.run_at, p_now);
+            j.wake := coalesce(j.run_at, 0);
+            j.due := greatest(coalesce(j.run_at, 0), p_now);
+            j.seq := base + n;
+            if j.wake <= p_now then hinted := hinted || j.queue; end if;
         else
             j := amended(j, c);
         end if;
@@ -48,9 +52,7 @@ begin
         perform regroup(changes);
         hinted := hinted || array(select x.queue from unnest(changes) as x);
     end if;
-    if hinted <> '{}' then
-        perform hint(hinted, false);
-    end if;
+    perform hint(hinted, false);
     return results;
 end
 $body$;

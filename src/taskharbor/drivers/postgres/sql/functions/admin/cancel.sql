@@ -9,7 +9,7 @@ create or replace function cancel(p_ids text, p_now bigint, p_reason text, p_see
 returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     results text[] := '{}';
-    seen text[];
+    seen text[] := array(select json_array_elements_text(p_seen::json));
     one text;
     n integer := 0;
     j jobs;
@@ -17,12 +17,7 @@ declare
     is_changed boolean;
     changes group_change[] := '{}';
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
-    if p_seen is not null then
-        seen := array(select json_array_elements_text(p_seen::json));
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     for one in select json_array_elements_text(p_ids::json) loop
         n := n + 1;
         perform from jobs x where x.id = one and x.state + 0 between @blocked@ and @expired@ for update skip locked;

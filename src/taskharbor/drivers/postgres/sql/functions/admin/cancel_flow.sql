@@ -6,9 +6,7 @@ language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_se
 declare
     results text[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     cancelled := 0;
     locked := 0;
     if not lock_flow(p_flow) then

@@ -4,7 +4,7 @@ create or replace function delete_jobs(p_ids text, p_seen text)
 returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     results text[] := '{}';
-    seen text[];
+    seen text[] := array(select json_array_elements_text(p_seen::json));
     deleted deleted_job[] := '{}';
     changes group_change[] := '{}';
     one text;
@@ -12,12 +12,7 @@ declare
     j jobs;
     needed bigint;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
-    if p_seen is not null then
-        seen := array(select json_array_elements_text(p_seen::json));
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     for one in select json_array_elements_text(p_ids::json) loop
         n := n + 1;
         select x.* into j from jobs x where x.id = one for update skip locked;

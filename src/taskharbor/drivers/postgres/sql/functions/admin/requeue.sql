@@ -7,19 +7,14 @@ returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = of
 declare
     base bigint := nextval('arrival') << 20;
     results text[] := '{}';
-    seen text[];
+    seen text[] := array(select json_array_elements_text(p_seen::json));
     hinted text[] := '{}';
     resumed text[] := '{}';
     one text;
     j jobs;
     n integer := 0;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
-    if p_seen is not null then
-        seen := array(select json_array_elements_text(p_seen::json));
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     for one in select json_array_elements_text(p_ids::json) loop
         n := n + 1;
         select x.* into j from history x where x.id = one and x.state + 0 in (@dead@, @cancelled@)
@@ -49,9 +44,7 @@ begin
         delete from flows f where f.ctid = any(array(
             select x.ctid from flows x where x.flow_id = any(resumed) order by x.flow_id for update));
     end if;
-    if hinted <> '{}' then
-        perform hint(hinted, false);
-    end if;
+    perform hint(hinted, false);
     return results;
 end
 $body$;

@@ -5,9 +5,7 @@ create or replace function put_audit(p_entries text, p_oldest bigint)
 returns void language plpgsql
 set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     insert into audit as a (id, at, done_by, data)
     select g.id, g.at, g.done_by, decode(g.data, 'base64')
     from json_to_recordset(p_entries::json) as g(id text, at bigint, done_by text, data text)

@@ -7,9 +7,7 @@ declare
     one record;
     j jobs;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     for one in
         select g.id, g.token, g.reason from json_to_recordset(p_given::json) as g(id text, token text, reason text)
     loop

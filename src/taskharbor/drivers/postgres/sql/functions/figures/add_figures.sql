@@ -5,9 +5,7 @@ create or replace function add_figures(p_rows text, p_oldest bigint)
 returns void language plpgsql
 set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     insert into figures as f (minute, queue, name, n)
     select g.minute, g.queue, g.name, sum(g.n)
     from json_to_recordset(p_rows::json) as g(minute bigint, queue text, name text, n bigint)

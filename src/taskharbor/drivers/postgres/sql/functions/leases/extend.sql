@@ -10,9 +10,7 @@ set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set p
 declare
     changes group_change[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     with extended as (
         update jobs j
         set wake = greatest(j.wake, p_until), due = greatest(j.wake, p_until), state = @leased@,

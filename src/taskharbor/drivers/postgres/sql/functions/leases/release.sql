@@ -11,9 +11,7 @@ declare
     changes group_change[];
     hinted text[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     -- Found through the indexes of leased jobs; checked again once they are locked.
     candidates := array(select x.id from jobs x where x.state = @leased@ and x.worker = p_worker
                         union all select x.id from jobs x where x.state = @expired@ and x.worker = p_worker);

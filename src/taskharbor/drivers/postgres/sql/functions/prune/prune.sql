@@ -8,9 +8,7 @@ set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cach
 declare
     number integer;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     number := prune_kept(p_kept_before, p_limit);
     return number + prune_sweep(p_before, p_limit - number);
 end

@@ -8,9 +8,7 @@ set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cach
 declare
     ids text[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     ids := array(
         select j.id from jobs j, json_array_elements_text(p_queues::json) as q
         where j.queue = q and j.state = @leased@ and j.wake = p_expires

@@ -11,9 +11,7 @@ declare
     read_before bigint := index_tuples_read();
     number integer;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     if not p_durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
@@ -43,7 +41,12 @@ begin
         returning (as_reserved(j)).*;
     get diagnostics number = row_count;
     if index_tuples_read() - read_before > 1000 + 10 * p_limit then
-        return next scan_start(jsonb_build_object('=' || p_queue, start_at_head(p_queue, p_now)));
+        -- The place before the first live job in the line, as start_of reads it; a minute ago if the line is empty.
+        return next scan_start(jsonb_build_object('=' || p_queue, coalesce(
+            (select jsonb_build_array(j.priority, j.due, j.seq - 1) from jobs j
+             where j.queue = p_queue and j.state in (@queued@, @expired@) and j.grp is null
+             order by j.priority desc, j.due, j.seq limit 1),
+            jsonb_build_array(0, greatest(p_now - 60000000, 0), 0))));
     elsif number < p_limit and exists (select from jobs j where j.queue = p_queue and j.state in (@queued@, @expired@)
                                        and j.grp is null and j.wake <= p_now) then
         return query select * from reserve_rest(p_queue, p_now, p_expires, p_limit, p_worker, tokens, number);

@@ -1,6 +1,6 @@
 -- Reserve up to p_limit runnable jobs from several queues, in fair shares.
 -- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens: one for each job, joined by
---      commas, made by the client; p_scan_from: null, or what an earlier call returned: start the scans there (bloat.py);
+--      commas, made by the client; p_scan_from: null, or what an earlier call returned: start the scans there (reserve.py);
 --      p_durable: whether the claim is flushed to disk as an ack is. Without it a crash of the server can undo the last
 --      claims, and with them the fence: the next worker gets a delivery number that was given out before
 -- out: the reserved jobs; sorted by token they are in the order of the queue. Last, if many dead index entries were read,
@@ -25,9 +25,7 @@ declare
     left_over integer := p_limit;
     share integer;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     if not p_durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
@@ -47,7 +45,8 @@ begin
         taken := taken || ids;
         left_over := left_over - cardinality(ids);
         if cardinality(names) > 1 and cardinality(ids) > 0 then
-            perform note_served(one);
+            update queues q set served = nextval('arrival')
+            where q.queue = any(array(select x.queue from queues x where x.queue = one for update skip locked));
         end if;
     end loop;
     if taken <> '{}' then

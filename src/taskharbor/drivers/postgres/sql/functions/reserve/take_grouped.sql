@@ -35,7 +35,13 @@ begin
         loop
             if candidate.ids = '{}' then
                 tried := tried || candidate.grp;
-                perform recount_waiting(p_queue, candidate.grp, taken);
+                -- Other calls have them locked, they are due only for a faster clock, or another program has damaged the
+                -- counter: count anew.
+                update groups g
+                set waiting = (select count(*) from jobs j where j.queue = p_queue and j.grp = candidate.grp
+                               and j.state in (@queued@, @expired@))
+                              - (select count(*) from jobs j where j.id = any(taken) and j.grp = candidate.grp)
+                where g.queue = p_queue and g.grp = candidate.grp;
             else
                 sound := admit(p_queue, candidate.grp, candidate.ids, p_now);
                 taken := taken || sound;

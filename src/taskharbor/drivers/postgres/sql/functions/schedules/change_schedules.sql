@@ -16,9 +16,7 @@ declare
     changed integer[] := '{}';
     results boolean[] := '{}';
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     has_empty := lock_schedules(p_changes);
     for one in
         select * from json_to_recordset(p_changes::json) as g(

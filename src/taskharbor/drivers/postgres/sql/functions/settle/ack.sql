@@ -14,9 +14,7 @@ declare
     changes group_change[];
     hinted text[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     with gone as (
         delete from jobs j
         using (select x.place, i.token, i.result, i.o

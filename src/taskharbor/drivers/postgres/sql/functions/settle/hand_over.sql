@@ -14,9 +14,7 @@ declare
     is_done boolean := exists (select from history h where h.id = p_new and h.state + 0 = @done@);
     hinted text[] := '{}';
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     with recursive walk(id) as (
         select p_new collate "C"
         union
@@ -48,9 +46,7 @@ begin
             hinted := hinted || array(select j.queue from jobs j where j.id = one.id);
         end if;
     end loop;
-    if hinted <> '{}' then
-        perform hint(hinted, false);
-    end if;
+    perform hint(hinted, false);
     return null;
 end
 $body$;

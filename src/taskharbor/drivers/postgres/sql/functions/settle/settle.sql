@@ -2,11 +2,11 @@
 -- in:  p_given  JSON array, each job once: o (its position), id, token, kind (0: check only), was (the kind
 --               for which a repetition is recognised), result (base64), run_at, attempts, last_error, failed_at,
 --               reason, error_class, fingerprint, trail (base64)
---      p_now; p_release: whether the dependents of acked jobs are released
+--      p_now; p_release: whether the dependents of acked jobs are released; p_retries: whether any kind is a retry
 -- out: a row for each outcome that was not applied: see refusals
 -- locks: the jobs that no other call has locked (skip locked: it never waits for a job while it holds others); then their
 --      dependents in the order of ids; then groups in the order of names
-create or replace function settle(p_given text, p_now bigint, p_release boolean)
+create or replace function settle(p_given text, p_now bigint, p_release boolean, p_retries boolean)
 returns table (o integer, code integer, ends bigint) language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
 #variable_conflict use_column
@@ -20,9 +20,7 @@ declare
     changes group_change[];
     hinted text[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_isolation();
-    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     select * into finished from finish(p_given, p_now);
     applied := finished.positions;
     changes := finished.changes;
@@ -31,7 +29,7 @@ begin
         select r.positions, r.queues into released_positions, released_queues
         from release_dependents(finished.acked, finished.acked_positions, p_now, base) as r;
     end if;
-    if strpos(p_given, '"kind":@retry@') > 0 then
+    if p_retries then
         select * into retried from retry_jobs(p_given, p_now, base, released_positions);
         applied := applied || retried.positions;
         changes := changes || retried.changes;
