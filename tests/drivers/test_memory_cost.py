@@ -124,8 +124,10 @@ def test_a_call_costs_the_same_with_many_groups():
         made = [JobRecord(id=f"{index:06d}", type="t", group=f"g{index % groups}") for index in range(20_000)]
         run(driver.enqueue(made, NOW))
         costs.append(reserve_and_ack(driver))
-    # Fewer members in each of more groups: no more comparisons, and no group is visited out of its turn.
-    assert costs[1] <= costs[0]
+    # No group is visited out of its turn. A few comparisons of a heap depend on the tokens, which are random.
+    (few, few_lines), (many, many_lines) = costs
+    assert many <= few + 16 * MORE_LEVELS
+    assert many_lines <= few_lines
 
 
 def kept(kind, size):
