@@ -125,9 +125,9 @@ def test_a_call_costs_the_same_with_many_groups():
         run(driver.enqueue(made, NOW))
         costs.append(reserve_and_ack(driver))
     # No group is visited out of its turn. A few comparisons of a heap depend on the tokens, which are random.
-    (few, few_lines), (many, many_lines) = costs
+    (few, few_acks), (many, many_acks) = costs
     assert many <= few + 16 * MORE_LEVELS
-    assert many_lines <= few_lines
+    assert many_acks <= few_acks
 
 
 def kept(kind, size):
