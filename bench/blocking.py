@@ -67,8 +67,7 @@ def _redis(address: str) -> Iterator[Loops]:
     """A hash for the job and a list of ids, in one round trip; and the driver's own script, called with redis-py."""
     import redis
 
-    from taskharbor.drivers.redis.script_args import EnqueuePlainArgs
-    from taskharbor.drivers.redis.scripts import anchor, binary, load, pack
+    from taskharbor.drivers.redis.scripts import ScriptCall, anchor, binary, load
 
     queue, script = "hand", load("enqueue_plain")
 
@@ -87,8 +86,8 @@ def _redis(address: str) -> Iterator[Loops]:
             id, payload, run_at = _row(number)
             now = int(run_at * 1000)
             job = [id, binary(payload.encode()), "bench:hand", 0, 0, False, now]
-            args = EnqueuePlainArgs(now=now, queue=queue, jobs=job, sorted_ids=False)
-            if client.evalsha(sha, 1, anchor(queue), pack(args)) != b"OK":
+            args = ScriptCall("enqueue_plain", now=now, queue=queue, jobs=job, sorted_ids=False)
+            if client.evalsha(sha, 1, anchor(queue), args.packed(script, False)) != b"OK":
                 raise RuntimeError("the script stored nothing")
 
         yield {HAND: enqueue, OWN_SCRIPT: own_script}

@@ -1,6 +1,6 @@
 """What the Postgres driver's own transport saves: `python -m bench.postgres_transport [--calls N] [--rounds N]`.
 
-The same statements on one connection, sent in four ways: by our connection (exchange.py, connection.py), by it with
+The same statements on one connection, sent in four ways: by our connection (connection.py), by it with
 rows that are loaded through psycopg's documented loaders, and by psycopg's cursors with and without preparing. What
 counts is the processor time of this process for one call, the least of the rounds: the server's work is the same.
 """
@@ -57,7 +57,7 @@ async def ways(address: str) -> dict[str, Ask]:
         return await psycopg.AsyncConnection.connect(address, autocommit=True, prepare_threshold=threshold)
 
     def fast(connection: FastConnection) -> Ask:
-        connection.exchange.prepares = True
+        connection.prepares = True
         return lambda statement: connection.ask(statement.sql, statement.parameters)
 
     def cursor(connection: psycopg.AsyncConnection[Any]) -> Ask:
@@ -68,7 +68,7 @@ async def ways(address: str) -> dict[str, Ask]:
         return ask
 
     documented = FastConnection(await connect(None))
-    documented.exchange._rows = DocumentedRows(documented.for_psycopg())  # type: ignore[assignment]  # a stand-in
+    documented._rows = DocumentedRows(documented.for_psycopg())  # type: ignore[assignment]  # a stand-in
     return {
         "our connection": fast(FastConnection(await connect(None))),
         "  with documented loaders": fast(documented),

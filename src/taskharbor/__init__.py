@@ -8,18 +8,12 @@ neither.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskharbor.bulk.plan import OperationStatus
     from taskharbor.client import Client, JobHandle, JobRequest
-    from taskharbor.client.audit import Audit
-    from taskharbor.client.flows import Flows
     from taskharbor.client.jobs import Count, Jobs
-    from taskharbor.client.operation import DryRun, Operation, OperationProgress
-    from taskharbor.client.queue_info import QueueInfo
-    from taskharbor.client.schedule_info import ScheduleInfo
+    from taskharbor.client.listing import Audit, Flows
+    from taskharbor.client.operation import DryRun, Operation
     from taskharbor.client.schedules import Schedules
-    from taskharbor.client.summary import Summary, SummaryRow
     from taskharbor.harbor import Harbor
-    from taskharbor.model.attempts import Attempt, AttemptKind
     from taskharbor.model.audit import AuditEntry
     from taskharbor.model.clock import Clock
     from taskharbor.model.codec import Codec, JsonCodec
@@ -47,9 +41,15 @@ if TYPE_CHECKING:
         WrongConnection,
         WrongState,
     )
+    from taskharbor.model.executions import Attempt, AttemptKind
     from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, State, WorkerInfo
     from taskharbor.model.progress import Progress
     from taskharbor.policy.retry import Exponential, Fixed, Linear
+    from taskharbor.store.bulk.operations import OperationProgress
+    from taskharbor.store.bulk.plan import OperationStatus
+    from taskharbor.store.queues import QueueInfo
+    from taskharbor.store.schedules import ScheduleInfo
+    from taskharbor.store.summary import Summary, SummaryRow
     from taskharbor.tasks.context import JobContext
     from taskharbor.tasks.injected import Depends, Given
     from taskharbor.tasks.task import Step, Task
@@ -123,24 +123,24 @@ __all__ = [
 __version__: str
 
 _HOMES = {
-    "taskharbor.bulk.plan": ("OperationStatus",),
     "taskharbor.client": ("Client", "JobHandle", "JobRequest"),
-    "taskharbor.client.audit": ("Audit",),
-    "taskharbor.client.flows": ("Flows",),
     "taskharbor.client.jobs": ("Count", "Jobs"),
-    "taskharbor.client.operation": ("DryRun", "Operation", "OperationProgress"),
-    "taskharbor.client.queue_info": ("QueueInfo",),
-    "taskharbor.client.schedule_info": ("ScheduleInfo",),
+    "taskharbor.client.listing": ("Audit", "Flows"),
+    "taskharbor.client.operation": ("DryRun", "Operation"),
     "taskharbor.client.schedules": ("Schedules",),
-    "taskharbor.client.summary": ("Summary", "SummaryRow"),
     "taskharbor.harbor": ("Harbor",),
-    "taskharbor.model.attempts": ("Attempt", "AttemptKind"),
+    "taskharbor.model.executions": ("Attempt", "AttemptKind"),
     "taskharbor.model.audit": ("AuditEntry",),
     "taskharbor.model.clock": ("Clock",),
     "taskharbor.model.codec": ("Codec", "JsonCodec"),
     "taskharbor.model.job": ("FlowInfo", "FlowStatus", "JobInfo", "JobRecord", "State", "WorkerInfo"),
     "taskharbor.model.progress": ("Progress",),
     "taskharbor.policy.retry": ("Exponential", "Fixed", "Linear"),
+    "taskharbor.store.bulk.operations": ("OperationProgress",),
+    "taskharbor.store.bulk.plan": ("OperationStatus",),
+    "taskharbor.store.queues": ("QueueInfo",),
+    "taskharbor.store.schedules": ("ScheduleInfo",),
+    "taskharbor.store.summary": ("Summary", "SummaryRow"),
     "taskharbor.tasks.context": ("JobContext",),
     "taskharbor.tasks.injected": ("Depends", "Given"),
     "taskharbor.tasks.task": ("Step", "Task"),

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import copy
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from taskharbor.client.budget import CALL_TIMEOUT, Budget
 from taskharbor.client.client import Client
-from taskharbor.client.closing import ClosedAfterBlock
-from taskharbor.client.enqueue_middleware import EnqueueMiddleware
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.store_calls import StoreCalls
 from taskharbor.client.twins import both
@@ -26,6 +22,9 @@ from taskharbor.model.events import Observer
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.times import Duration
 from taskharbor.model.validation import callables
+from taskharbor.store.enqueue import EnqueueMiddleware
+from taskharbor.store.flows import flow
+from taskharbor.store.session import CALL_TIMEOUT, Store, StoreCall
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.decorator import TaskRegistry
 from taskharbor.tasks.lifespan import Lifespan, check_lifespan
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from taskharbor.worker import CallMiddleware, Middleware, Worker
 
 
-class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
+class Harbor(TaskRegistry, StoreCalls):
     """A store, the tasks that use it, and both ends of it: enqueueing and running. A program has one.
 
     Declare tasks with `@harbor.task`, store jobs with `task.enqueue(…)`, run them with `harbor.worker().run()`, or
@@ -95,7 +94,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         self.observers: tuple[Observer, ...] = callables(observers, "observers")
         self.middleware = callables(middleware, "middleware")
         self.call_middleware = callables(call_middleware, "call_middleware")
-        self.client = self._make_client(
+        self._store = self._make_store(
             dsn_or_driver,
             codec=codec,
             clock=clock,
@@ -104,14 +103,15 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
             default_queue=default_queue,
             call_timeout=call_timeout,
         )
-        super().__init__(self.client, self.client.codec, Queues(queues, self._declared_queues))
-        self.client.enqueuer.on_stored = self._on_stored
+        self.client = Client._of(self._store)
+        super().__init__(self.client, self._store.codec, Queues(queues, self._declared_queues))
+        self._store.enqueuer.on_stored = self._on_stored
 
-    def _make_client(self, dsn_or_driver: Driver | str | None, **options: Any) -> Client:
-        return Client(dsn_or_driver, **options)
+    def _make_store(self, dsn_or_driver: Driver | str | None, **options: Any) -> Store:
+        return Store(dsn_or_driver, **options)
 
     def __repr__(self) -> str:
-        return f"Harbor({self.client._drivers!r})"
+        return f"Harbor({self._store.drivers!r})"
 
     if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
@@ -121,21 +121,17 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
     @property
     def driver(self) -> Driver:
         """The driver that was given, or the one the DSN (argument, $TASKHARBOR_DSN, a SQLite file) names."""
-        return self.client.driver
+        return self._store.driver
 
     @property
     def clock(self) -> Clock:
         """The clock of the client and of the workers."""
-        return self.client.clock
+        return self._store.clock
 
     @property
     def codec(self) -> Codec:
         """How arguments and results become bytes."""
-        return self.client.codec
-
-    @property
-    def _client(self) -> Client:
-        return self.client
+        return self._store.codec
 
     @property
     def declared_queues(self) -> tuple[str, ...]:
@@ -144,12 +140,12 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         return tuple(sorted(self._declared_queues() | (self._queues.listed or frozenset())))
 
     def _declared_queues(self) -> frozenset[str]:
-        default = self.client.default_queue
+        default = self._store.default_queue
         scheduled = (each.definition.queue for each in self.handlers.schedules.values())
         return frozenset({default, *scheduled, *(task.queue or default for task in self.tasks.values())})
 
     def _default_queue(self) -> str:
-        return self.client.default_queue
+        return self._store.default_queue
 
     def _on_stored(self, records: Sequence[JobRecord]) -> None:
         if self.tasks:  # a program without tasks only enqueues: which queues others serve, it cannot know
@@ -158,7 +154,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
     def observe(self, observer: Observer) -> None:
         """Add a function that receives the events of the client, and of the workers that are made from now on."""
         self.observers += (observer,)
-        self.client.observe(observer)
+        self._store.observers.add(observer)
 
     @lists_worker_options
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
@@ -176,11 +172,11 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         options.setdefault("clock", self.clock)
         options.setdefault("lifespan", self._lifespan)
         options.setdefault("overrides", self._overrides)
-        options.setdefault("child_processes", not self.client.is_isolated)
+        options.setdefault("child_processes", not self._store.is_isolated)
         if options.get("queues") is None:
             options["queues"] = self.declared_queues
         worker = Worker(self.driver, handlers=self.handlers, **options)
-        worker.declared_lifespan = self._lifespan
+        worker._declared_lifespan = self._lifespan
         return worker
 
     @property
@@ -256,7 +252,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
             catch_up=catch_up,
             overlap=overlap,
         )
-        given = declared(self.client, name, step, rule)
+        given = declared(self._store, name, step, rule)
         known = self.handlers.schedules.setdefault(name, given)
         if known.hash != given.hash:
             raise ValueError(f"two schedules named {name!r}, which differ; give one another name")
@@ -268,19 +264,19 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
 
     def enqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""
-        return self.client.enqueue_calls(_calls(steps), "harbor.enqueue_many")
+        return self.client._enqueue_calls(_calls(steps), "harbor.enqueue_many")
 
     async def aenqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none."""
-        return await self.client.aenqueue_calls(_calls(steps))
+        return await self.client._aenqueue_calls(_calls(steps))
 
     @both
-    async def flow(self, budget: Budget, id: str) -> FlowRun:
+    async def flow(self, call: StoreCall, id: str) -> FlowRun:
         """A flow by its id, with its nodes and edges, and a handle; blocks for one read of the store."""
         from taskharbor.flow.handle import FlowHandle
-        from taskharbor.flow.run import FlowRun
+        from taskharbor.flow.run import flow_run
 
-        return FlowRun.of(await self.client.lookup.flow(id, budget), FlowHandle(self.client, id))
+        return flow_run(await flow(call, id), FlowHandle(self._store, id))
 
     aflow = flow.awaited
 
@@ -296,18 +292,9 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
 
         As a `with` block it holds for every call that is made in the block: also of tasks, handles and schedules.
         """
-        other = copy(self)
-        other.client = self.client.within(seconds)
-        other._limit_of_block = other.client._limit_of_block
+        other = super().within(seconds)
+        other.client = Client._of(other._store)
         return other
-
-    def close(self) -> None:
-        """Close what blocking calls opened."""
-        self.client.close()
-
-    async def aclose(self) -> None:
-        """Close what this event loop opened, and what blocking calls did."""
-        await self.client.aclose()
 
 
 def _calls(steps: Iterable[Step[Any]]) -> list[TaskCall]:
@@ -317,5 +304,5 @@ def _calls(steps: Iterable[Step[Any]]) -> list[TaskCall]:
     for step in steps:
         if not isinstance(step, Step):
             raise TypeError(f"expected steps such as send_email.s(to=…), got {type(step).__name__}")
-        calls.append(step.call())
+        calls.append(step._call())
     return calls

@@ -17,7 +17,7 @@ def in_theme(theme: str, name: str, module: str, old: str, new: str) -> FeatureM
 ATTEMPTS = (
     in_theme("attempts", "reserve notes no worker", "reserve", ", began_at=now, ran_on=worker)", ", began_at=now)"),
     in_theme("attempts", "reserve notes no time", "reserve", ", began_at=now, ran_on=worker)", ", ran_on=worker)"),
-    in_theme("attempts", "a release is no loss", "leases", "        entry.lost_at = now\n", ""),
+    in_theme("attempts", "a release is no loss", "settle", "        entry.lost_at = now\n", ""),
     in_theme("attempts", "a requeue leaves the loss", "admin", "        entry.lost_at = None\n", ""),
     in_theme(
         "attempts",
@@ -55,21 +55,21 @@ ATTEMPTS = (
         "fingerprint=outcome.fingerprint,",
         "fingerprint=outcome.fingerprint or record.fingerprint,",
     ),
-    in_theme("attempts", "a given trail is stored", "enqueue", '        trail=b"",\n', ""),
+    in_theme("attempts", "a given trail is stored", "planning", '        trail=b"",\n', ""),
 )
 
 NOTES = (
     in_theme(
         "notes",
         "the note of a lost lease is stored",
-        "leases",
+        "settle",
         "        refused: TaskHarborError | None",
         "        if entry is not None and notes and lease.token in notes:\n"
         "            entry.record = replace(entry.record, note=notes[lease.token])\n"
         "        refused: TaskHarborError | None",
     ),
     in_theme("notes", "requeue keeps the note", "admin", 'run_at=run_at, note=b"")', "run_at=run_at)"),
-    in_theme("notes", "a long note is stored", "notes", "bad[place] = invalid", "pass"),
+    in_theme("notes", "a long note is stored", "refusals", "bad[place] = invalid", "pass"),
 )
 
 KEEP_FOR = (
@@ -128,10 +128,10 @@ UPCOMING = (
 )
 
 HEADS = (
-    in_theme("heads", "groups do not wait", "heads", "for line in queue.lines()", "for line in [queue.ungrouped]"),
-    in_theme("heads", "more than the group may", "heads", "min(n, group.capacity)", "n"),
-    in_theme("heads", "the other turn", "heads", "queue.groups_next, n)", "not queue.groups_next, n)"),
-    in_theme("heads", "as of the last call", "heads", "            queue.move(now)\n", ""),
+    in_theme("heads", "groups do not wait", "reading", "for line in queue.lines()", "for line in [queue.ungrouped]"),
+    in_theme("heads", "more than the group may", "reading", "min(n, group.capacity)", "n"),
+    in_theme("heads", "the other turn", "reading", "queue.groups_next, n)", "not queue.groups_next, n)"),
+    in_theme("heads", "as of the last call", "reading", "queue.move(now)\n            due", "due"),
 )
 
 AMEND = (
@@ -230,20 +230,20 @@ FLOWS = (
 )
 
 FIGURES = (
-    in_theme("figures", "figures replace those before", "figures", "counts.get(name, 0) + number", "number"),
+    in_theme("figures", "figures replace those before", "history", "counts.get(name, 0) + number", "number"),
     in_theme(
-        "figures", "figures are kept for ever", "figures", "        while self._oldest and", "        while False and"
+        "figures", "figures are kept for ever", "history", "        while self._oldest and", "        while False and"
     ),
     in_theme(
-        "figures", "figures go a minute early", "figures", "< now - FIGURES_KEPT_FOR", "<= now - FIGURES_KEPT_FOR"
+        "figures", "figures go a minute early", "history", "< now - FIGURES_KEPT_FOR", "<= now - FIGURES_KEPT_FOR"
     ),
     in_theme(
-        "figures", "figures up to and with a minute", "figures", "since <= minute < until", "since <= minute <= until"
+        "figures", "figures up to and with a minute", "history", "since <= minute < until", "since <= minute <= until"
     ),
     in_theme(
         "figures",
         "zeros are returned",
-        "figures",
+        "history",
         " for what, number in counts.items() if number}",
         " for what, number in counts.items()}",
     ),
@@ -300,33 +300,33 @@ SEEN = (
 )
 
 AUDIT = (
-    in_theme("audit", "an entry is stored beside the one before", "audit", "if known is not None:", "if False:"),
+    in_theme("audit", "an entry is stored beside the one before", "history", "if known is not None:", "if False:"),
     in_theme(
         "audit",
         "an entry is never replaced",
-        "audit",
+        "history",
         "                del self._places[bisect_left(self._places, (known.at, known.id))]\n",
         "                continue\n",
     ),
     in_theme(
         "audit",
         "entries in the order of arrival",
-        "audit",
+        "history",
         "insort(self._places, (entry.at, entry.id))",
         "self._places.append((entry.at, entry.id))",
     ),
-    in_theme("audit", "the first entry first", "audit", "range(end - 1, first - 1, -1)", "range(first, end)"),
+    in_theme("audit", "the first entry first", "history", "range(end - 1, first - 1, -1)", "range(first, end)"),
     in_theme(
-        "audit", "entries are kept for ever", "audit", "        for _, id in old:\n", "        for _, id in ():\n"
+        "audit", "entries are kept for ever", "history", "        for _, id in old:\n", "        for _, id in ():\n"
     ),
     in_theme(
         "audit",
         "entries go a millisecond early",
-        "audit",
+        "history",
         "now - AUDIT_KEPT_FOR)",
         "now - AUDIT_KEPT_FOR + AUDIT_KEPT_FOR.resolution)",
     ),
-    in_theme("audit", "all old entries go at once", "audit", ", MAX_FORGOTTEN_ENTRIES)", ", 10**9)"),
+    in_theme("audit", "all old entries go at once", "history", ", MAX_FORGOTTEN_ENTRIES)", ", 10**9)"),
     in_theme("audit", "by is ignored", "queries", "entry.by == self.by", "True"),
     in_theme("audit", "by is a prefix", "queries", "entry.by == self.by", "entry.by.startswith(self.by)"),
     FeatureMutant(
@@ -334,7 +334,7 @@ AUDIT = (
         Mutant(
             "the audit from behind a moment",
             (
-                Edit("audit", "0 if wanted.since is None else self._before(wanted.since)", "0"),
+                Edit("history", "0 if wanted.since is None else self._before(wanted.since)", "0"),
                 Edit("queries", "entry.at >= self.since", "entry.at > self.since"),
             ),
         ),
@@ -345,7 +345,7 @@ AUDIT = (
             "the audit up to and with a moment",
             (
                 Edit(
-                    "audit",
+                    "history",
                     "len(self._places) if wanted.until is None else self._before(wanted.until)",
                     "len(self._places)",
                 ),
@@ -356,14 +356,14 @@ AUDIT = (
     in_theme(
         "audit",
         "the audit shows an entry twice",
-        "audit",
+        "history",
         "bisect_left(self._places, wanted.after))",
         "bisect_left(self._places, wanted.after) + 1)",
     ),
     in_theme(
         "audit",
         "an audit that was cut has no cursor",
-        "audit",
+        "history",
         "            if end - 1 - index == MAX_SCANNED_AUDIT:\n"
         "                return AuditPage(tuple(items), encode_place(*self._places[index + 1]))\n",
         "            if end - 1 - index == MAX_SCANNED_AUDIT:\n                return AuditPage(tuple(items))\n",

@@ -17,13 +17,7 @@ from taskharbor.drivers import memory
 
 SOURCE = Path(memory.__file__).parent
 PACKAGE = memory.__name__
-SHARED = (
-    "base",
-    "planning",
-    "refusals",
-    "queries",
-    "notes",
-)  # logic that all drivers share, copied into the package
+SHARED = ("base", "planning", "refusals", "queries")  # logic that all drivers share, copied into the package
 
 
 class Edit(NamedTuple):
@@ -114,16 +108,16 @@ OTHERS = (
     one("requeue leaves the flow's flag", "admin", "store.cancelled_flows.discard(record.flow_id)", "pass"),
     one("requeue forgets open dependencies", "admin", "join_or_block(store, entry, now)", "store.join(entry, now)"),
     one("key not freed by delete", "store", "del queue.keys[record.idempotency_key]", "pass"),
-    one("release ignores keep", "leases", " and entry.lease.token not in keep", ""),
+    one("release ignores keep", "settle", " and entry.lease.token not in keep", ""),
     one(
         "release counts nothing",
-        "leases",
+        "settle",
         "lost + 1 if type(lost) is int else lost",
         "lost",
     ),
     one(
         "release keeps run_at",
-        "leases",
+        "settle",
         "store.join(entry, now, lost=lost, run_at=None)",
         "store.join(entry, now, lost=lost)",
     ),
@@ -222,20 +216,10 @@ OTHERS = (
     ),
     one("prune at equality", "admin", " and first[0][0] < before:", " and first[0][0] <= before:"),
     one("prune takes dead letters", "store", "        if state is State.DLQ:\n", "        if False:\n"),
-    one(
-        "prune takes what is needed",
-        "admin",
-        "if is_needed or open_flows[flow_id]:",
-        "if open_flows[flow_id]:",
-    ),
-    one(
-        "prune takes half a flow",
-        "admin",
-        "if is_needed or open_flows[flow_id]:",
-        "if is_needed:",
-    ),
+    one("prune takes what is needed", "admin", "if is_needed or open_flows[flow_id]:", "if open_flows[flow_id]:"),
+    one("prune takes half a flow", "admin", "if is_needed or open_flows[flow_id]:", "if is_needed:"),
     one("delete takes what is needed", "admin", "        if needed_by:\n", "        if False:\n"),
-    one("extend shortens", "leases", "max(entry.lease.expires_at, now + lease_for)", "now + lease_for"),
+    one("extend shortens", "settle", "max(entry.lease.expires_at, now + lease_for)", "now + lease_for"),
     one(
         "scheduled at equality",
         "records",
@@ -248,12 +232,7 @@ OTHERS = (
         "return State.INFLIGHT if is_ahead else State.READY",
         "return State.INFLIGHT if is_ahead or self.moment == now else State.READY",
     ),
-    one(
-        "a cycle is stored",
-        "planning",
-        "        refuse_cycle({id: job.depends_on for id, job in plan.fresh.items()})\n",
-        "",
-    ),
+    one("a cycle is stored", "planning", "        if stuck is not None:\n", "        if False:\n"),
     one(
         "the same token for a whole batch",
         "reserve",

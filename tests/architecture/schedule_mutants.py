@@ -23,7 +23,7 @@ def pages(name: str, old: str, new: str) -> FeatureMutant:
 
 
 def verbs(name: str, old: str, new: str) -> FeatureMutant:
-    return in_theme("schedule_pages", name, "queries", old, new)
+    return in_theme("schedule_pages", name, "base", old, new)
 
 
 CHANGES = (
@@ -36,21 +36,13 @@ CHANGES = (
     rows(
         "a row that is absent is never refused", COMPARE, "    if row is not None and row.revision != change.expect:\n"
     ),
-    rows(
-        "the name decides instead of the revision",
-        COMPARE,
-        "    if (row is None) != (change.expect is None):\n",
-    ),
+    rows("the name decides instead of the revision", COMPARE, "    if (row is None) != (change.expect is None):\n"),
     rows(
         "a repeat is refused",
         "    if row is not None and to is not None and row.revision == to.revision:\n",
         "    if False:\n",
     ),
-    rows(
-        "a repeat replaces the row",
-        REPEAT,
-        "        store.schedules[to.name] = to\n        return True\n",
-    ),
+    rows("a repeat replaces the row", REPEAT, "        store.schedules[to.name] = to\n        return True\n"),
     rows(
         "a deletion that is repeated is refused",
         "    if row is None and to is None:\n        return True\n",
@@ -213,9 +205,9 @@ PAGES = (
         "DueQuery(asked, now, after, min(limit, MAX_SCHEDULES_PER_PAGE))",
         "DueQuery(asked, now, after, limit)",
     ),
-    verbs("a naive moment is taken", '    check_moment(now, "now")\n', ""),
-    verbs("names are not sorted", "tuple(sorted(set(_storable(names))))", "tuple(set(_storable(names)))"),
-    verbs("a queue that is named twice", "tuple(dict.fromkeys(_storable(queues)))", "tuple(_storable(queues))"),
+    verbs("a naive moment is taken", '        check_moment(now, "now")\n', ""),
+    verbs("names are not sorted", "tuple(sorted(set(storable(names))))", "tuple(set(storable(names)))"),
+    verbs("a queue that is named twice", "tuple(dict.fromkeys(storable(queues)))", "tuple(storable(queues))"),
 )
 
 ALL = (*CHANGES, *JOBS, *PAGES)

@@ -50,7 +50,7 @@ class Served:
         """Run something with the opened driver and its time, on the loop of the dashboard."""
 
         async def run() -> T:
-            driver: Any = await self.harbor.client.awaited.driver(0)
+            driver: Any = await self.harbor._store.awaited.driver(0)
             return await work(driver, await driver.server_time())
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(DEADLINE_S)
@@ -61,7 +61,7 @@ class Served:
         self._loop.close()
 
     async def _serve(self) -> None:
-        driver: Any = await self.harbor.client.awaited.driver(0)
+        driver: Any = await self.harbor._store.awaited.driver(0)
         self.scene = await play(driver, await driver.server_time())
         await plan(self.harbor)
         self._ready.set()

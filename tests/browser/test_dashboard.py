@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from taskharbor.dashboard.routes import ACTS
+from taskharbor.dashboard.routes import ACTION_ROUTES
 from taskharbor.drivers import JobRecord
 from taskharbor.model.outcome import Fail
 from taskharbor.ops.access import Access
@@ -254,7 +254,7 @@ def pattern_of(route: str) -> re.Pattern[str]:
 
 def test_every_action_is_done_by_a_person(chromium: Browser, tmp_path: Path):
     """With the buttons of its page; no worker changes anything meanwhile."""
-    assert set(ACTIONS) == {act.path for act in ACTS}
+    assert set(ACTIONS) == {act.path for act in ACTION_ROUTES}
     with Served(f"sqlite:///{tmp_path}/jobs.db") as served:
         context = chromium.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
         tab = Tab(context, served.url)
@@ -290,7 +290,7 @@ def test_each_level_sees_the_buttons_that_it_may_press(tab: Tab, served: Served,
         page = tab.open(path.format(**vars(served.scene)))
         addresses = page.locator("main [hx-post]").evaluate_all("all => all.map(each => each.getAttribute('hx-post'))")
         for address in addresses:
-            route = next(act.path for act in ACTS if pattern_of(act.path).match(address))
+            route = next(act.path for act in ACTION_ROUTES if pattern_of(act.path).match(address))
             assert ACT_TABLE[route][2][level] == 200, f"{path} offers {address} to {level}"
             shown.add(route)
     assert bool(shown) is (level == "operate")

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Response, expect
 
-from taskharbor.dashboard.routes import ACTS
+from taskharbor.dashboard.routes import ACTION_ROUTES
 from tests.browser.served import Served
 from tests.browser.watched import DEFENCES, EMPTY, WatchedTab
 from tests.dashboard.hostile import OTHERS, act_of, acts_on, later, pages_of, plant
@@ -98,7 +98,7 @@ POST = """([path, fields]) => {
 def act_on_all(tab: WatchedTab, text: str, kept: str = "all") -> None:
     """Every action twice, so that it is done, and refused where it cannot be done again."""
     acts = acts_on(text)
-    assert set(acts) == {act.path for act in ACTS}
+    assert set(acts) == {act.path for act in ACTION_ROUTES}
     if kept == EMPTY:
         del acts["/jobs/{id:path}/download"]  # it has a body; a page fetches it without htmx
     page = tab.open("/about")

@@ -5,11 +5,12 @@ from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from taskharbor import Client, State
-from taskharbor.bulk.runner import OperationRunner
+from taskharbor import Harbor, State
 from taskharbor.client.operation import Operation
 from taskharbor.drivers import Fail, JobInfo, JobRecord, open_driver
 from taskharbor.drivers.base import Driver
+from taskharbor.store.bulk.operations import newest_slice
+from taskharbor.store.bulk.runner import OperationRunner
 from taskharbor.testing import ManualClock
 
 PATIENCE_S = 30  # real time after which a test gives up waiting
@@ -32,7 +33,7 @@ class Store:
     def __init__(self, driver: Any = None) -> None:
         self.clock = ManualClock()
         self.driver = cast(Driver, open_driver("memory://") if driver is None else driver)
-        self.client = Client(self.driver, clock=self.clock)
+        self.client = Harbor(self.driver, clock=self.clock)
         self.runner = OperationRunner(self.driver, self.clock, "runner")
         self._made = 0
 
@@ -97,7 +98,7 @@ class Store:
 
     async def to_next_slice(self, operation: Operation) -> None:
         """Move the clock to the moment at which the next slice can run: it is due, or its lease is over."""
-        info = await operation._newest()
+        info = await newest_slice(self.client._store.call(self.client._store.awaited, "test"), operation.id)
         due = info.lease_expires_at if info.state is State.INFLIGHT else info.job.run_at
         if due is not None and due > self.clock.now():
             self.clock.advance((due - self.clock.now()).total_seconds())

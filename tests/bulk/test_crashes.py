@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from taskharbor import State
-from taskharbor.bulk.runner import OperationRunner
 from taskharbor.drivers import Driver, WrappedDriver
+from taskharbor.store.bulk.runner import OperationRunner
 from tests import lanes
 from tests.bulk.bench import Store, run
 

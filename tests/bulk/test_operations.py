@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from taskharbor import State, WrongState
-from taskharbor.bulk.plan import (
+from taskharbor.drivers import JobRecord, Seen
+from taskharbor.store.bulk.plan import (
     OPERATION_TYPE,
     Action,
     FrozenFilter,
@@ -16,8 +17,7 @@ from taskharbor.bulk.plan import (
     first_state,
     slice_record,
 )
-from taskharbor.bulk.runner import SLICE_LEASE
-from taskharbor.drivers import JobRecord, Seen
+from taskharbor.store.bulk.runner import SLICE_LEASE
 from tests.bulk.bench import Store, run
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from taskharbor.cli.commands.list import tries
 from taskharbor.drivers import Driver, JobInfo, JobRecord, State
-from taskharbor.model.attempts import Attempt, AttemptKind, write_trail
+from taskharbor.model.executions import Attempt, AttemptKind, write_trail
 from taskharbor.model.outcome import Ack, Fail, Retry
 from taskharbor.model.progress import Progress, write_note
 from taskharbor.ops.job_view import times_of

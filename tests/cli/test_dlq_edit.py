@@ -100,7 +100,7 @@ def died_again(dsn: str) -> None:
 def test_a_job_that_changed_meanwhile_is_left_alone_and_the_text_is_kept(
     dead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: Any
 ):
-    from taskharbor.cli.draft import Draft
+    from taskharbor.cli.asking import Draft
 
     def change(draft: Draft) -> bytes:
         other(dead)

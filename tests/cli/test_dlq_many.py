@@ -125,15 +125,15 @@ def test_a_canary_that_dies_holds_the_rest(dead: str):
 
 def operation_runs(dsn: str, id: str) -> int:
     """Run the slices of an operation that are due; returns how many jobs it has changed."""
-    from taskharbor.bulk.runner import OperationRunner
     from taskharbor.client.client import Client
     from taskharbor.client.operation import Operation
+    from taskharbor.store.bulk.runner import OperationRunner
 
     async def work(driver: Any, now: Any) -> int:
         client = Client(driver)
-        await client.awaited.driver(0)
-        await OperationRunner(driver, client.clock, "w1").run_one()
-        return (await Operation(client, id).aprogress()).done
+        await client._store.awaited.driver(0)
+        await OperationRunner(driver, client._store.clock, "w1").run_one()
+        return (await Operation(client._store, id).aprogress()).done
 
     return within(dsn, work)
 

@@ -5,8 +5,8 @@ from datetime import datetime
 
 import pytest
 
-from taskharbor.client import summary
 from taskharbor.drivers import Driver, JobRecord, WorkerInfo
+from taskharbor.store import summary
 from tests.cli.dead_jobs import Dead, audit_of, bury
 from tests.cli.shell import at_terminal, kill, store, taskharbor, within
 
@@ -69,8 +69,15 @@ def test_a_pipe_gets_rows_and_a_person_what_to_type_next(dead: str):
     assert again in answer.err
 
 
+def test_a_command_to_type_next_can_be_pasted(dead: str):
+    bury(dead, Dead("odd job", queue="two words"))
+    answer = taskharbor("dlq", "summary", "--queue", "two words", "--dsn", dead)
+    assert "try: taskharbor dlq show 'odd job'\n" in answer.err
+    assert "try: taskharbor dlq requeue --queue 'two words' --fingerprint" in answer.err
+
+
 def test_a_summary_of_the_newest_says_so(dead: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(summary.read_summary, "__defaults__", (2,))
+    monkeypatch.setattr(summary, "MAX_SUMMARISED_JOBS", 2)
     answer = taskharbor("dlq", "summary", "--dsn", dead)
     assert "the newest 2 dead jobs, of " in answer.err
     assert "there are more jobs" in answer.err

@@ -7,8 +7,7 @@ import pytest
 
 from taskharbor.cli.flow_tree import MAX_ROWS, tree_lines
 from taskharbor.drivers import JobRecord, State
-from taskharbor.drivers.graph import flow_info
-from taskharbor.model.job import FlowInfo, JobInfo
+from taskharbor.model.job import FlowInfo, JobInfo, flow_info
 from taskharbor.model.outcome import Ack
 from taskharbor.ops.flow_view import next_commands, rows_of
 from tests.cli.shell import at_terminal, kill, reserve, store, taskharbor, within
@@ -180,8 +179,8 @@ def test_a_flow_that_waits_for_a_worker_says_whom_to_ask():
 
 @pytest.mark.parametrize("limit", [3, 8])
 def test_reading_a_flow_is_bounded(dsn: str, limit: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("taskharbor.ops.flow_view.MAX_JOBS", limit)
-    monkeypatch.setattr("taskharbor.ops.flow_view.PAGE_JOBS", 2)
+    monkeypatch.setattr("taskharbor.store.flows.MAX_FLOW_JOBS", limit)
+    monkeypatch.setattr("taskharbor.store.flows.PAGE_JOBS", 2)
     dead_chord(dsn)
     found = taskharbor("flow", "show", "f", "--dsn", dsn, "--output", "json").json
     assert (len(found["jobs"]), found["complete"]) == (limit, limit == 8)

@@ -8,7 +8,7 @@ import pytest
 from taskharbor.drivers import Driver, JobRecord, State
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.ids import IdSource
-from taskharbor.ops.ids import MAX_CANDIDATES, AmbiguousId, find_job, is_prefix, short_ids
+from taskharbor.store.ids import MAX_CANDIDATES, AmbiguousId, find_job, is_prefix, short_ids
 from tests.cli.shell import at_terminal, kill, store, taskharbor, within
 
 A, B, C = "01M7HG69P849N38WGBK6M8KYDV", "01M7HG69PE168053F4SBDEHQSJ", "01M8AAAAAAAAAAAAAAAAAAAAAA"

@@ -8,8 +8,8 @@ import pytest
 from taskharbor.cli.lazy import load
 from taskharbor.drivers import JobRecord
 from taskharbor.model.job import replace
-from taskharbor.ops.redaction import HIDDEN, Redaction
 from taskharbor.policy.mask import MASK
+from taskharbor.store.redaction import HIDDEN, Redaction
 from tests.cli.shell import Answer, kill, reserve, store, taskharbor, within
 
 SECRET = "canary-4711"

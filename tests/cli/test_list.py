@@ -176,7 +176,7 @@ def test_a_page_that_the_store_left_short_is_filled_and_bounded(dsn: str, monkey
     answer = listed(dsn, "--type", "y", "--limit", "2", "--output", "json").json
     assert [job["id"] for job in answer["jobs"]] == ["j09", "j19"]
     calls.clear()
-    monkeypatch.setattr("taskharbor.ops.listing.MAX_CALLS", 2)
+    monkeypatch.setattr("taskharbor.store.pages.MAX_FILL_CALLS", 2)
     answer = listed(dsn, "--type", "y").err
     assert len(calls) == 2
     assert answer.startswith("no jobs found yet, but there are more to look at: --cursor ")

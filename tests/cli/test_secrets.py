@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskharbor import Client, JobRequest
+from taskharbor import Harbor, JobRequest
 from taskharbor.cli.main import COMMANDS
 from taskharbor.drivers import JobRecord
 from taskharbor.model.bounds import clean_error
@@ -72,7 +72,7 @@ def carrying(dsn: str) -> str:
     later = held.lease.expires_at + (held.lease.expires_at - held.job.created_at)
     within(dsn, lambda driver, now: driver.retry(held.lease, now, later, attempts=1, last_error=error))
     step = JobRequest(type="mail", payload=json.loads(PAYLOAD))
-    within(dsn, lambda driver, now: Client(driver).schedules.aadd("ping", step, every=60))
+    within(dsn, lambda driver, now: Harbor(driver).schedules.aadd("ping", step, every=60))
     (held,) = reserve(dsn, "done")
     within(dsn, lambda driver, now: driver.ack(held.lease, now, PAYLOAD))
     return dsn

@@ -169,7 +169,7 @@ def test_what_an_apps_tasks_enqueue_goes_to_the_given_store(folder: Path, dsn: s
     (folder / "elsewhere.py").write_text("from taskharbor import Harbor\nharbor = Harbor('memory://')\n")
     harbor = Target(dsn=dsn, driver=None, app="elsewhere:harbor", output=None).harbor
     assert harbor is not None
-    assert (harbor.client.dsn, type(harbor.driver).__name__) == (dsn, "SqliteDriver")
+    assert (harbor._store.dsn, type(harbor.driver).__name__) == (dsn, "SqliteDriver")
 
 
 # The program itself

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from taskharbor.client.access import AwaitedAccess, BlockingAccess
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.harbor import Harbor
+from taskharbor.store.access import AwaitedAccess, BlockingAccess
 from taskharbor.testing import ManualClock
 from tests.client.tools import COLOURS, Waits
 from tests.flow.stores import STORES

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from taskharbor import BackendUnavailable, Client, Harbor, JobRequest
-from taskharbor.client.access import run_on_this_thread
 from taskharbor.drivers import WrappedDriver
 from taskharbor.drivers.base import BlockingCalls
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory.blocking import MemoryBlocking
+from taskharbor.store.access import run_on_this_thread
 from taskharbor.testing import Faults, ManualClock
 from tests.client.test_portal import run_script
 from tests.client.tools import Waits
@@ -98,7 +98,7 @@ def test_every_blocking_call_is_made_in_the_thread_of_its_caller_without_a_porta
         with pytest.raises(TimeoutError):
             handle.result(0)
         handle.cancel()
-        assert harbor.client.portal.loop is None
+        assert harbor._store.portal.loop is None
     assert threading.active_count() == before
     assert len(driver.noted("enqueue")) == 3
     here = threading.get_ident()
@@ -117,7 +117,7 @@ def test_a_driver_whose_own_class_has_no_blocking_calls_uses_the_portal(kind: st
     inner = {"subclass": Inherits, "wrapper": Direct, "none": Declines}[kind]()
     with Client(Faults().wrap(inner) if kind == "wrapper" else inner) as client:
         assert client.enqueue(REQUEST).status() == "ready"
-        assert client.portal.loop is not None
+        assert client._store.portal.loop is not None
     assert inner.log == []
 
 
@@ -172,7 +172,7 @@ def test_many_threads_share_the_calls_and_open_them_once() -> None:
     with Client(driver) as client, concurrent.futures.ThreadPoolExecutor(8) as pool:
         ids = [id for some in pool.map(work, range(8)) for id in some]
         assert len(set(ids)) == 160
-        assert asyncio.run(driver.counts(client.clock.now())) == {"default": {"ready": 160}}
+        assert asyncio.run(driver.counts(client._store.clock.now())) == {"default": {"ready": 160}}
     assert len(driver.noted("open")) == 1
     assert len({entry[2] for entry in driver.noted("enqueue")}) == 8
 
@@ -335,18 +335,18 @@ def test_a_forked_child_never_uses_or_closes_the_calls_of_its_parent() -> None:
 
         client = Client(Pids())
         client.enqueue(JobRequest(type="t"))
-        client._drivers._lock.acquire()           # a thread of the parent's holds it, and does not exist in the child
-        client._drivers._blocking._opening.enter(0)
-        client.enqueuer._keys._lock.acquire()
+        client._store.drivers._lock.acquire()  # a thread of the parent's holds it, and does not exist in the child
+        client._store.drivers._blocking._opening.enter(0)
+        client._store.enqueuer._keys._lock.acquire()
         if (child := os.fork()) == 0:
             client.enqueue(JobRequest(type="t", idempotency_key="k"))
             client.close()
             client.enqueue(JobRequest(type="t"))
             gc.collect()
             os._exit(7)
-        client._drivers._lock.release()
-        client.enqueuer._keys._lock.release()
-        client._drivers._blocking._opening.inside.clear()
+        client._store.drivers._lock.release()
+        client._store.enqueuer._keys._lock.release()
+        client._store.drivers._blocking._opening.inside.clear()
         _, status = os.waitpid(child, 0)
         client.enqueue(JobRequest(type="t"))
         client.close()
@@ -363,7 +363,7 @@ def test_a_fork_waits_for_calls_on_memory_so_that_the_child_gets_whole_jobs_and_
 
         client = Client("memory://")
         client.enqueue(JobRequest(type="t"))
-        store, begun = client.driver.store, threading.Event()
+        store, begun = client._store.driver.store, threading.Event()
 
         def call():
             with store.lock:
@@ -414,7 +414,7 @@ def test_an_interrupt_never_leaves_half_a_job_in_memory() -> None:
                 break
             except KeyboardInterrupt:
                 interrupted += 1
-        driver, now = client.driver, client.clock.now()
+        driver, now = client._store.driver, client._store.clock.now()
         counted = asyncio.run(driver.counts(now))["default"]["ready"]
         taken = 0
         while some := asyncio.run(driver.reserve(["default"], now, timedelta(60), 1000)):
@@ -429,7 +429,7 @@ def test_an_interrupt_ends_a_wait(waits_for: str) -> None:
     done = run_script(f"""
         import os, signal, threading
         from taskharbor import BackendUnavailable, Client, JobRequest
-        from taskharbor.client import access
+        from taskharbor.store import access
 
         client = Client("memory://")
         handle = client.enqueue(JobRequest(type="t"))
@@ -451,7 +451,7 @@ def test_an_interrupt_ends_a_wait(waits_for: str) -> None:
         try:
             if {waits_for!r} == "the store":
                 async def away(*args): raise BackendUnavailable("away")
-                client._drivers._blocking._calls.inspect = away
+                client._store.drivers._blocking._calls.inspect = away
                 handle.status()
             handle.result()
         except KeyboardInterrupt:

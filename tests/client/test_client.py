@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def record(client: Client, id: str) -> JobRecord:
-    return asyncio.run(client.driver.sibling().inspect(id, client.clock.now())).job
+    return asyncio.run(client._store.driver.sibling().inspect(id, client._store.clock.now())).job
 
 
 def test_a_request_becomes_a_record() -> None:
@@ -180,7 +180,7 @@ def test_an_outage_is_retried_and_a_lost_reply_stores_no_second_job(waits: Waits
         faults.fail("open")
         faults.fail("inspect")
         assert handle.status() == "ready"
-        assert sum(asyncio.run(client.driver.counts(clock.now()))["default"].values()) == 2
+        assert sum(asyncio.run(client._store.driver.counts(clock.now()))["default"].values()) == 2
 
 
 def test_a_lasting_outage_is_raised_after_five_tries(waits: Waits) -> None:
@@ -290,5 +290,5 @@ def test_aclose_closes_the_loops_driver_and_the_blocking_one() -> None:
         await client.aclose()
 
     asyncio.run(main())
-    assert client.portal.loop is None
+    assert client._store.portal.loop is None
     assert len(driver.asked("close")) == 2

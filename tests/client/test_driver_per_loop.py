@@ -41,8 +41,8 @@ def test_every_other_loop_gets_a_sibling() -> None:
     loops = [entry[2] for entry in driver.asked("open")]
     for _, used, loop, *_ in driver.asked("enqueue"):
         assert opened[loops.index(loop)] is used
-    assert len(client._drivers._by_loop) <= 2  # the portal's, and at most the last one that closed
-    assert sum(asyncio.run(driver.counts(client.clock.now()))["default"].values()) == 4
+    assert len(client._store.drivers._by_loop) <= 2  # the portal's, and at most the last one that closed
+    assert sum(asyncio.run(driver.counts(client._store.clock.now()))["default"].values()) == 4
     client.close()
 
 
@@ -98,7 +98,7 @@ def test_closing_ends_an_opening() -> None:
             await asyncio.wait_for(asking, 60)
 
     asyncio.run(main())
-    assert not client._drivers._by_loop
+    assert not client._store.drivers._by_loop
 
 
 @pytest.mark.parametrize("when", ["while it is asked", "during the pause"])
@@ -125,7 +125,7 @@ def test_a_call_that_is_under_way_does_not_open_a_closed_client_again(when: str)
 
     asyncio.run(main())
     assert len(driver.asked("open")) == 1
-    assert not client._drivers._by_loop
+    assert not client._store.drivers._by_loop
 
 
 def test_loops_in_many_threads_do_not_share_a_driver() -> None:
@@ -202,7 +202,7 @@ def test_after_a_fork_nothing_of_the_parents_is_used_or_closed() -> None:
 
     async def main() -> None:
         await client.aenqueue(REQUEST)
-        client._drivers._forget()  # what a fork does in the child, here inside the same loop
+        client._store.drivers._forget()  # what a fork does in the child, here inside the same loop
         await client.aenqueue(REQUEST)
         await client.aclose()
 

@@ -43,7 +43,7 @@ def test_the_first_is_outermost_and_the_records_pass_through_all():
     log: list[str] = []
     with Client("memory://", enqueue_middleware=[noting(log, "a"), noting(log, "b")]) as client:
         handle = client.enqueue(JobRequest(type="t", metadata={"own": "1"}))
-        info = asyncio.run(client.driver.inspect(handle.id, client.clock.now()))
+        info = asyncio.run(client._store.driver.inspect(handle.id, client._store.clock.now()))
     assert log == ["a enters", "b enters", "b stamps 1", "a stamps 1", "b leaves", "a leaves"]
     assert info.job.metadata == {"own": "1", "by": "ba"}
 
@@ -76,7 +76,7 @@ def test_jobs_on_the_callers_connection_run_the_middleware(asynchronous: bool):
     with harbor:
         bound = task.options(connection=stored)
         if asynchronous:
-            harbor.client.portal.call(bound.aenqueue, "enqueue")
+            harbor._store.portal.call(bound.aenqueue, "enqueue")
         else:
             bound.enqueue()
     assert [job.metadata for job in stored] == [{"by": "a"}]
@@ -119,4 +119,4 @@ def test_an_error_in_middleware_reaches_the_caller_and_nothing_is_stored():
     with Client("memory://", enqueue_middleware=[middleware]) as client:
         with pytest.raises(PermissionError):
             client.enqueue(JobRequest(type="t", id="j"))
-        assert client.portal.call(client.driver.queues, "queues") == []
+        assert client._store.portal.call(client._store.driver.queues, "queues") == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import taskharbor.client.driver_per_loop
+import taskharbor.store.access
 from taskharbor import Client, Harbor, JobContext, JobNotFound, JsonCodec, RetryLater, Worker
 from taskharbor.events import Event, JobEnqueued, JobSucceeded
 from taskharbor.model.job import JobRecord
@@ -64,7 +64,7 @@ def test_making_a_harbor_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(dsn)
         return Watched()
 
-    monkeypatch.setattr(taskharbor.client.driver_per_loop, "open_driver", record)
+    monkeypatch.setattr(taskharbor.store.access, "open_driver", record)
     monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
     harbor = Harbor()
 
@@ -78,7 +78,7 @@ def test_making_a_harbor_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKHARBOR_DSN", "postgresql://app:s3cret@db/jobs")
     assert repr(harbor) == "Harbor('postgresql://…@db/jobs')"
     driver = harbor.driver
-    assert harbor.driver is driver is harbor.client.driver
+    assert harbor.driver is driver is harbor._store.driver
     assert made == ["postgresql://app:s3cret@db/jobs"]
     assert isinstance(driver, Watched)
     assert driver.log == []
@@ -128,8 +128,8 @@ def test_codec_and_clock_are_shared_by_client_and_tasks() -> None:
     codec, clock = JsonCodec(), ManualClock()
     harbor = Harbor("memory://", codec=codec, clock=clock)
     task = harbor.task(name="a")(lambda: None)
-    assert harbor.codec is codec is harbor.client.codec is task.handler.signature.codec
-    assert harbor.clock is clock is harbor.client.clock
+    assert harbor.codec is codec is harbor._store.codec is task.handler.signature.codec
+    assert harbor.clock is clock is harbor._store.clock
 
 
 def test_a_subclass_of_the_json_codec_encodes_and_decodes_everything() -> None:

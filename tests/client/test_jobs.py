@@ -12,7 +12,6 @@ import pytest
 from taskharbor import (
     BackendUnavailable,
     BlockingCall,
-    Client,
     Count,
     FeatureMissing,
     FlowStatus,
@@ -152,12 +151,12 @@ def test_a_filter_refuses_what_makes_no_sense(given: dict[str, Any], kind: Any, 
 
 
 def test_numbers_are_checked_before_the_store_is_read(colour: str) -> None:
-    with Client("memory://") as client:
+    with Harbor("memory://") as client:
         for method, wrong in (("count", 0), ("ids", -1), ("preview", 0)):
             with pytest.raises(ValueError, match="expected 1 or more"):
-                call(colour, client, client.jobs(), method, wrong)
+                call(colour, client.client, client.jobs(), method, wrong)
         with pytest.raises(TypeError, match="cap: expected a whole number, got str"):
-            call(colour, client, client.jobs(), "count", "9")
+            call(colour, client.client, client.jobs(), "count", "9")
 
 
 # Pages -------------------------------------------------------------------------------------------------------
@@ -194,19 +193,19 @@ def test_a_job_that_vanishes_between_two_pages_spoils_nothing(colour: str, monke
     monkeypatch.setattr(jobs_module.Jobs, "_page_size", 2)
     driver = counting(7)
     driver.vanishing += ["00001", "00004"]  # the one at which the cursor stands, and one that is still to come
-    with Client(driver) as client:
-        found = call(colour, client, client.jobs(), "iterate")
+    with Harbor(driver) as client:
+        found = call(colour, client.client, client.jobs(), "iterate")
     assert [info.job.id for info in found] == ["00000", "00001", "00002", "00003", "00005", "00006"]
 
 
 def test_pages_are_as_long_as_written(colour: str) -> None:
     driver = counting(250)
-    with Client(driver) as client:
-        assert len(call(colour, client, client.jobs(), "iterate")) == 250
+    with Harbor(driver) as client:
+        assert len(call(colour, client.client, client.jobs(), "iterate")) == 250
         assert [(each["limit"], each["payloads"]) for each in driver.asked] == [(100, True)] * 3
         driver.asked.clear()
-        assert call(colour, client, client.jobs(), "count", 2500).n == 250
-        assert len(call(colour, client, client.jobs(), "preview", 240)) == 240
+        assert call(colour, client.client, client.jobs(), "count", 2500).n == 250
+        assert len(call(colour, client.client, client.jobs(), "preview", 240)) == 240
         assert [(each["limit"], each["payloads"]) for each in driver.asked] == [(1000, False), (240, False)]
 
 
@@ -227,29 +226,29 @@ class Sparse(Counting):
 def test_a_filter_that_finds_little_ends_after_a_hundred_pages(colour: str) -> None:
     driver = Sparse()
     driver.asked, driver.vanishing = [], []
-    with Client(driver) as client:
+    with Harbor(driver) as client:
         jobs = client.jobs(type="nothing")
-        assert call(colour, client, jobs, "count") == Count(0, True)  # there may be some
+        assert call(colour, client.client, jobs, "count") == Count(0, True)  # there may be some
         assert len(driver.asked) == listing.MAX_PAGES
-        assert call(colour, client, jobs, "ids", 5) == call(colour, client, jobs, "preview") == []
+        assert call(colour, client.client, jobs, "ids", 5) == call(colour, client.client, jobs, "preview") == []
         assert len(driver.asked) == 3 * listing.MAX_PAGES
-        assert call(colour, client, jobs, "iterate") == []  # which goes on to the end
+        assert call(colour, client.client, jobs, "iterate") == []  # which goes on to the end
         assert len(driver.asked) == 3 * listing.MAX_PAGES + 150
 
 
 def test_an_outage_between_two_pages_is_bridged(waits: Waits, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module.Jobs, "_page_size", 2)
     faults = Faults()
-    with Client(faults.wrap(counting(5))) as client:
+    with Harbor(faults.wrap(counting(5))) as client:
         faults.fail("list", times=3)
-        assert len(call(colour, client, client.jobs(), "iterate")) == 5
+        assert len(call(colour, client.client, client.jobs(), "iterate")) == 5
         faults.fail("list", times=5)
         with pytest.raises(BackendUnavailable, match=r"\(jobs, tried 5 times"):
-            call(colour, client, client.jobs(), "iterate")
+            call(colour, client.client, client.jobs(), "iterate")
 
 
 def test_an_iteration_may_be_left_and_begun_again() -> None:
-    with Client(counting(5)) as client:
+    with Harbor(counting(5)) as client:
         jobs = client.jobs()
         assert next(iter(jobs)).job.id == next(iter(jobs)).job.id == "00000"
 
@@ -262,13 +261,13 @@ def test_an_iteration_may_be_left_and_begun_again() -> None:
 
 
 def test_iterating_on_a_running_loop_names_what_to_use() -> None:
-    async def main(client: Client) -> None:
+    async def main(client: Harbor) -> None:
         with pytest.raises(BlockingCall, match=r"harbor.jobs\(\) would block .* use: async for … in harbor.jobs"):
             iter(client.jobs())
         with pytest.raises(BlockingCall, match=r"use: await jobs.acount\(...\)"):
             client.jobs().count()
 
-    with Client("memory://") as client:
+    with Harbor("memory://") as client:
         asyncio.run(main(client))
 
 
@@ -320,7 +319,7 @@ def test_flows_are_listed_by_status_time_and_order(harbor: Harbor, colour: str) 
 
 
 def test_flows_are_read_in_pages(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskharbor.client.flows.Flows._page_size", 2)
+    monkeypatch.setattr("taskharbor.client.listing.Flows._page_size", 2)
     with Harbor("memory://") as harbor:
 
         @harbor.task

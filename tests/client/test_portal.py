@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from taskharbor import BackendUnavailable, BlockingCall, Client, Harbor, JobRequest
-from taskharbor.client.portal import Portal
+from taskharbor.store.portal import Portal
 
 
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
@@ -127,7 +127,7 @@ def test_a_thread_beside_a_running_loop_may_block() -> None:
 def test_an_interrupt_cancels_the_call() -> None:
     done = run_script("""
         import asyncio, os, signal, threading
-        from taskharbor.client.portal import Portal
+        from taskharbor.store.portal import Portal
 
         portal, ended = Portal(), 0
 
@@ -178,16 +178,16 @@ def test_a_forked_child_has_a_portal_and_drivers_of_its_own() -> None:
 
         client = Client(Pids())
         client.enqueue(JobRequest(type="t"))
-        client.portal._lock.acquire()           # a thread of the parent's holds it, and does not exist in the child
-        client._drivers._lock.acquire()
+        client._store.portal._lock.acquire()  # a thread of the parent's holds it, and does not exist in the child
+        client._store.drivers._lock.acquire()
         if (child := os.fork()) == 0:
             client.enqueue(JobRequest(type="t"))
             assert threading.active_count() == 2
             asyncio.run(client.aenqueue(JobRequest(type="t")))
             client.close()
             os._exit(7)
-        client.portal._lock.release()
-        client._drivers._lock.release()
+        client._store.portal._lock.release()
+        client._store.drivers._lock.release()
         _, status = os.waitpid(child, 0)
         client.enqueue(JobRequest(type="t"))
         client.close()

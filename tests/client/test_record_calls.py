@@ -25,8 +25,8 @@ from taskharbor import (
 )
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.amendment import Amend
-from taskharbor.model.attempts import Attempt, write_trail
 from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.executions import Attempt, write_trail
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Fail, Outcome, Retry

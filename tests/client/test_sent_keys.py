@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskharbor import Harbor, JobRequest
-from taskharbor.client.sent_keys import MAX_REMEMBERED_KEYS, SentKeys
 from taskharbor.drivers import Enqueued, JobRecord
 from taskharbor.events import Event, KeyConflict
+from taskharbor.store.enqueue import MAX_REMEMBERED_KEYS, SentKeys
 
 pytestmark = pytest.mark.usefixtures("each_way")
 

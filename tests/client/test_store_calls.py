@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor import BackendUnavailable, Client, Harbor, InvalidJob, JobHandle, JobRequest, QueueInfo, WorkerInfo
+from taskharbor import BackendUnavailable, Harbor, InvalidJob, JobHandle, JobRequest, QueueInfo, WorkerInfo
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.job import JobRecord
 from taskharbor.testing import Faults, ManualClock
@@ -84,15 +84,15 @@ def test_workers(harbor: Harbor, colour: str) -> None:
     assert (worker.worker, worker.queues, worker.running) == ("w1", ("mail",), 2)
 
 
-def test_a_client_has_the_same_calls(colour: str) -> None:
-    with Client("memory://") as client:
-        handle = client.enqueue(JobRequest(type="t"))
-        assert client.job(handle.id) == handle
-        assert isinstance(client.job(handle.id), JobHandle)
-        assert call(colour, client, client, "counts") == {"default": {"ready": 1}}
-        assert client.jobs().ids(5) == [handle.id]
+def test_a_job_by_its_id_is_the_one_that_a_client_enqueued(colour: str) -> None:
+    with Harbor("memory://") as harbor:
+        handle = harbor.client.enqueue(JobRequest(type="t"))
+        assert harbor.job(handle.id) == handle == harbor.client.handle(handle.id)
+        assert isinstance(harbor.job(handle.id), JobHandle)
+        assert call(colour, harbor.client, harbor, "counts") == {"default": {"ready": 1}}
+        assert harbor.jobs().ids(5) == [handle.id]
     with pytest.raises(InvalidJob, match="id: expected text, got int"):
-        client.job(5)  # type: ignore[arg-type]  # wrong on purpose
+        harbor.job(5)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_an_outage_is_bridged_and_a_lasting_one_says_what_is_unknown(waits: Waits, colour: str) -> None:
@@ -128,4 +128,4 @@ def test_the_built_in_blocking_calls_have_every_verb(harbor: Harbor) -> None:
     assert [queue.name for queue in harbor.queues()] == list(harbor.counts()) == ["default"]
     assert [flow.id for flow in harbor.flows()] == ["f"]
     harbor.job("a").delete()
-    assert harbor.client.portal.loop is None
+    assert harbor._store.portal.loop is None

@@ -74,18 +74,18 @@ def test_watch_shows_each_change_of_state_and_progress_once(waits: Waits, colour
     async def nothing() -> None: ...
 
     async def start() -> None:
-        held[:] = await driver.reserve(["default"], client.clock.now(), LEASE, 1, "w1")
+        held[:] = await driver.reserve(["default"], client._store.clock.now(), LEASE, 1, "w1")
 
     def report(done: int) -> Any:
         async def write() -> None:
             lease = held[0].lease
             note = write_note(Progress(done=done, total=2))
-            await driver.extend([lease], client.clock.now(), LEASE, {lease.token: note})
+            await driver.extend([lease], client._store.clock.now(), LEASE, {lease.token: note})
 
         return write
 
     async def finish() -> None:
-        assert await driver.settle([Ack(held[0].lease, b"1")], client.clock.now()) == [None]
+        assert await driver.settle([Ack(held[0].lease, b"1")], client._store.clock.now()) == [None]
 
     with client:
         handle = client.enqueue(JobRequest(type="t"))
@@ -109,12 +109,12 @@ def test_watch_shows_an_execution_between_two_reads(waits: Waits, colour: str) -
     async def nothing() -> None: ...
 
     async def run_and_fail() -> None:
-        now = client.clock.now()
+        now = client._store.clock.now()
         (reserved,) = await driver.reserve(["default"], now, LEASE, 1)
         await driver.retry(reserved.lease, now, attempts=1)
 
     async def cancel() -> None:
-        await driver.cancel([handle.id], client.clock.now())
+        await driver.cancel([handle.id], client._store.clock.now())
 
     with client:
         handle = client.enqueue(JobRequest(type="t"))

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Seen, StoredAudit, replace
-from taskharbor.drivers.queries import flow_query
-from taskharbor.drivers.redis.flow_pages import FlowPages
+from taskharbor.drivers.queries import FlowQuery
+from taskharbor.drivers.redis.flows import FlowPages
 from taskharbor.model.amendment import Amend
 from taskharbor.model.job import Figures
 from taskharbor.model.times import from_ms
@@ -249,7 +249,7 @@ async def flows_beside(store: Store, size: int) -> None:
 
 
 async def list_flows(store: Store) -> None:
-    query = flow_query(status=None, since=None, until=None, order="-id", cursor=None, limit=100)
+    query = FlowQuery(None, None, None, newest=True, after=None, limit=100)
     page = await FlowPages(store.driver.store, query, ["default"]).page()
     assert len(page.items) == 100
 

@@ -123,7 +123,7 @@ async def fill(driver: Any, million: int, place: str | None = None) -> None:
 
 async def fill_widely(harbor: Harbor, *, queues: int, groups: int, schedules: int) -> None:
     """Many queues with a job each, many groups with one in the queue `grouped`, and as many schedules as given."""
-    driver: Any = await harbor.client.awaited.driver(0)
+    driver: Any = await harbor._store.awaited.driver(0)
     jobs = [JobRecord(id=f"wide-{each:05}", type="t", queue=f"wide-{each:04}") for each in range(queues)]
     jobs += [JobRecord(id=f"group-{each:05}", type="t", queue="grouped", group=f"g{each}") for each in range(groups)]
     for start in range(0, len(jobs), 500):

@@ -41,7 +41,7 @@ class Site:
         self.scene = Scene()
 
     async def open(self, *, played: bool = True) -> None:
-        driver: Any = await self.harbor.client.awaited.driver(0)
+        driver: Any = await self.harbor._store.awaited.driver(0)
         if played:
             self.scene = await play(driver, NOW)
             await plan(self.harbor)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskharbor.dashboard.routes import ACTS, PAGES
+from taskharbor.dashboard.routes import ACTION_ROUTES, PAGES
 from tests.dashboard.site import LEVELS, Site, visit
 
 SEEN = {"none": 403, "view": 200, "operate": 200, "admin": 200}
@@ -58,7 +58,7 @@ OTHERS = {"/login", "/logout", "/events", "/robots.txt", "/static/{file:path}"}
 
 def test_every_route_is_in_a_table():
     assert {page.path for page in PAGES} == set(PAGE_TABLE)
-    assert {act.path for act in ACTS} == set(ACT_TABLE)
+    assert {act.path for act in ACTION_ROUTES} == set(ACT_TABLE)
     routes = {route.path for route in Site().app._app.routes}  # type: ignore[attr-defined]  # what is really served
     assert routes == {*PAGE_TABLE, *ACT_TABLE, *OTHERS}
 

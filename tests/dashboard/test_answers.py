@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from taskharbor.dashboard.answers import MAX_SAID_BYTES, json_bytes
-from taskharbor.dashboard.routes import ACTS
+from taskharbor.dashboard.routes import ACTION_ROUTES
 from taskharbor.dashboard.stream import _event
 from tests.dashboard.hostile import OTHERS, act_of, acts_on, pages_of, plant
 from tests.dashboard.site import JSON, NOW, OWN, Site, visit
@@ -42,7 +42,7 @@ def test_no_answer_of_an_action_has_markup(text: str, headers: dict[str, str]):
     async def act(site: Site) -> None:
         await plant(site.harbor, site.driver, NOW, text)
         acts = acts_on(text)
-        assert set(acts) == {act.path for act in ACTS}
+        assert set(acts) == {act.path for act in ACTION_ROUTES}
         for route, (path, fields) in acts.items():
             for _ in range(2):
                 reply = await site.send("POST", path, data=fields, headers=headers)

@@ -17,7 +17,7 @@ import pytest
 from taskharbor.dashboard.sampler import Sampler
 from taskharbor.drivers import Driver, JobRecord, WrappedDriver
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.ops import room
+from taskharbor.ops import operator
 from tests import lanes
 from tests.dashboard.crowd import fill, fill_widely
 from tests.dashboard.site import NOW, Site, visit
@@ -83,9 +83,9 @@ KINDS = {"/dead": "ten thousand", "/operations/new?state=dlq": "ten thousand", "
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page may take as long as it likes: the machine may be busy, and what is counted is not time."""
-    look = room.look_at
-    monkeypatch.setattr(room, "look_at", lambda harbor, access, read, timeout: look(harbor, access, read, 600.0))
-    monkeypatch.setattr("taskharbor.ops.listing.FILL_S", 600.0)
+    read_as = operator.read_as
+    monkeypatch.setattr(operator, "read_as", lambda harbor, access, read, timeout: read_as(harbor, access, read, 600.0))
+    monkeypatch.setattr("taskharbor.store.pages.FILL_S", 600.0)
 
 
 class Counted(WrappedDriver):

@@ -56,6 +56,18 @@ def test_every_page_answers_json_with_the_keys_of_the_command_line():
     visit(look)
 
 
+def test_a_dead_job_of_an_unknown_type_says_so_before_it_is_requeued():
+    async def visit_job(site: Site) -> None:
+        assert "declares no task" not in (await site.get(f"/jobs/{site.scene.dead}")).text
+
+        @site.harbor.task(name="something.else")
+        def something() -> None: ...
+
+        assert "This application declares no task" in (await site.get(f"/jobs/{site.scene.dead}")).text
+
+    visit(visit_job)
+
+
 def test_each_waiting_row_says_why():
     async def look(site: Site) -> None:
         page = (await site.get("/jobs?limit=200")).text

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.dashboard.recall import MAX_PAGES
+from taskharbor.dashboard.page_memory import MAX_PAGES
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.job import JobRecord
 from tests.dashboard.scene import record
@@ -19,7 +19,7 @@ def kept(site: Site) -> Mapping[str, Any]:
     app: Any = site.app
     endpoint = next(route.endpoint for route in app._app.routes if route.path == "/about")
     cells = dict(zip(endpoint.__code__.co_freevars, endpoint.__closure__, strict=True))
-    pages: Mapping[str, Any] = cells["self"].cell_contents._recall._pages
+    pages: Mapping[str, Any] = cells["self"].cell_contents._memory._pages
     return pages
 
 

@@ -7,7 +7,7 @@ import pytest
 from taskharbor.dashboard.sessions import Sessions
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.ops.access import Access
-from taskharbor.ops.text import MAX_SAFE_CHARS, safe_text
+from taskharbor.store.text import MAX_SAFE_CHARS, safe_text
 from tests.dashboard.site import JSON, OWN, Site, visit
 from tests.dashboard.test_access import ACT_TABLE, PAGE_TABLE, UNTIL
 

@@ -67,7 +67,7 @@ class Site:
 
     async def _play(self) -> None:
         async with Harbor(self.store) as harbor:
-            driver: Any = await harbor.client.awaited.driver(0)
+            driver: Any = await harbor._store.awaited.driver(0)
             self.scene = await play(driver, await driver.server_time())
             await plan(harbor)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.dashboard.routes import ACTS
+from taskharbor.dashboard.routes import ACTION_ROUTES
 from taskharbor.ops.access import Permission
 from tests.dashboard.test_access import ACT_TABLE, PAGE_TABLE
 from tests.django_admin.site import KINDS, Site
@@ -47,7 +47,7 @@ def test_actions_are_for_their_permissions(site: Site, kind: str) -> None:
     names = {**vars(site.scene), "operation": begun.headers["hx-redirect"].rpartition("#")[2]}
     for name in SMALL[kind]:
         person, allowed = site.person(kind, name), PEOPLE[name] or set()
-        for act in ACTS:
+        for act in ACTION_ROUTES:
             address, fields, _ = ACT_TABLE[act.path]
             if name == "root" and act.path.startswith("/operations"):
                 continue  # it would requeue what the others need

@@ -2,10 +2,10 @@
 
 import asyncio
 import importlib
-import itertools
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +14,11 @@ from taskharbor import Fixed, Harbor, JobContext
 from taskharbor.drivers import FeatureMissing, State
 from tests.docs.test_driver_template import TEMPLATE
 
-number = itertools.count(1)
-
 
 @pytest.fixture
-def harbor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harbor]:
+def harbor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Harbor]:
     monkeypatch.syspath_prepend(str(TEMPLATE / "src"))
-    driver: Any = importlib.import_module("taskharbor_mystore").MyStoreDriver(
-        f"mystore://localhost/plain{next(number)}"
-    )
+    driver: Any = importlib.import_module("taskharbor_mystore").MyStoreDriver(f"mystore://{tmp_path}/jobs.db")
     assert driver.lacks() == {"upcoming", "amend", "flows", "figures", "audit", "schedules", "attempts"}
     harbor = Harbor(driver)
     yield harbor

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from taskharbor.client.access import run_on_this_thread
 from taskharbor.drivers import (
     AuditPage,
     JobNotFound,
@@ -20,6 +19,7 @@ from taskharbor.drivers import (
     WrongState,
 )
 from taskharbor.drivers.base import BlockingCalls
+from taskharbor.store.access import run_on_this_thread
 
 T = TypeVar("T")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

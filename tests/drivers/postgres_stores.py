@@ -1,8 +1,12 @@
 """Stores for tests of what the Postgres driver's calls do to each other."""
 
+import asyncio
 import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -52,6 +56,37 @@ async def opened(address, number=1):
     finally:
         for driver in drivers:
             await driver.close()
+
+
+def scene_test(scene: Callable[[], Any], own: int) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """A test that is a coroutine: its first `own` parameters are what `scene`, an asynchronous context, yields."""
+
+    def made(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            async def live() -> None:
+                async with scene() as first:
+                    await test(*first, **given)
+
+            asyncio.run(live())
+
+        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+        others = list(inspect.signature(test).parameters.values())[own:]
+        run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]  # where pytest reads what it wants
+        return run
+
+    return made
+
+
+def store_test(number: int = 1) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """A test on an empty store: its first parameters are the address and `number` open drivers."""
+
+    @asynccontextmanager
+    async def scene() -> AsyncIterator[tuple[Any, ...]]:
+        address = emptied()
+        async with opened(address, number) as drivers:
+            yield address, *drivers
+
+    return scene_test(scene, 1 + number)
 
 
 @asynccontextmanager

@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant("a requeue keeps the note", "admin", ", 'th_note', ''}", "}", ("notes", "admin")),
     Mutant("keep_for has no effect", "lib/60_flows", "local till = th.kept_until(keep, finished)", "", ("keep_for",)),
     Mutant("what is kept is kept for ever", "prune", "  prune(q, 'th:kept')\n", "", ("keep_for",)),
-    Mutant("keep_for counts from the retention on", "prune", "and kept_before or now", "and now", ("keep_for",)),
+    Mutant("keep_for counts from the retention on", "prune", "and kept_before or th.now", "and th.now", ("keep_for",)),
     Mutant(
         "keep_for a millisecond short", "lib/30_records", "math.ceil(micros / 1000)", "micros / 1000 - 1", ("keep_for",)
     ),

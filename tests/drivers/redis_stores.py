@@ -1,6 +1,8 @@
 """Stores for the tests of the Redis driver: the servers that this process shares, emptied, and damaged on request."""
 
 import asyncio
+import functools
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -82,6 +84,30 @@ def live(story: Callable[[Any, Any], Awaitable[None]], kind: Any = "redis7", *, 
     else:
         dsn, client = emptied(kind), servers.shared(kind).client()
     with_driver(f"{dsn}?checks=0", run)
+
+
+def as_test(run: Callable[..., None], *, opens: int = 2, **options: Any) -> Callable[[Any], Any]:
+    """A decorator for a test that is a coroutine. `run` calls it with its first parameters, `opens` of them. The others
+    are fixtures and parameters of the test; `server`, or else `kind`, is given to `run` as well."""
+
+    def decorate(test: Any) -> Any:
+        others = inspect.Signature(list(inspect.signature(test).parameters.values())[opens:])
+
+        @functools.wraps(test)
+        def wrapped(*args: Any, **named: Any) -> None:
+            given = others.bind(*args, **named).arguments
+            chosen = [given[name] for name in ("server", "kind") if name in given][:1]
+            run(lambda *opened: test(*opened, **given), *chosen, **options)
+
+        made: Any = wrapped
+        made.__signature__ = others  # what pytest is asked for
+        return made
+
+    return decorate
+
+
+on_store, on_quiet_store = as_test(live), as_test(live, housekeeping=False)
+on_cluster = as_test(with_cluster_clients)
 
 
 def damage(client, id: str, how: str) -> None:

@@ -5,8 +5,9 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,17 +76,34 @@ def job(id: str, **fields: Any) -> JobRecord:
     return JobRecord(id=id, type="t", **fields)
 
 
+@asynccontextmanager
+async def opened(path: Path | str, **options: str) -> AsyncIterator[SqliteDriver]:
+    """An open driver."""
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    driver = SqliteDriver(f"sqlite:///{path}?{query}")
+    await driver.open()
+    try:
+        async with asyncio.timeout(60):
+            yield driver
+    finally:
+        await driver.close()
+
+
+@pytest.fixture
+def opened_driver(path: Path) -> Iterator[SqliteDriver]:
+    """An open driver on the file `path`, a fixture of the test."""
+    driver = SqliteDriver(f"sqlite:///{path}")
+    asyncio.run(driver.open())
+    yield driver
+    asyncio.run(driver.close())
+
+
 def on(path: Path | str, scenario: Callable[[SqliteDriver], Awaitable[T]], **options: str) -> T:
     """Run a scenario on an opened driver."""
-    query = "&".join(f"{name}={value}" for name, value in options.items())
 
     async def live() -> T:
-        driver = SqliteDriver(f"sqlite:///{path}?{query}")
-        await driver.open()
-        try:
-            async with asyncio.timeout(60):
-                return await scenario(driver)
-        finally:
-            await driver.close()
+        async with opened(path, **options) as driver:
+            return await scenario(driver)
 
-    return asyncio.run(live())
+    with ThreadPoolExecutor(1) as thread:  # the test may be a coroutine itself
+        return thread.submit(lambda: asyncio.run(live())).result()

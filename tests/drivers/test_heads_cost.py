@@ -12,7 +12,7 @@ import redis
 from taskharbor.conformance.environment import opened
 from taskharbor.drivers import JobRecord, open_driver
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.heads import MAX_LOOKS
+from taskharbor.drivers.redis.reading import MAX_LOOKS
 from tests.drivers.head_stores import HOUR, NOW, PLACES, SECOND
 from tests.drivers.test_postgres_cost import made, pages_of
 

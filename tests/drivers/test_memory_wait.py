@@ -34,177 +34,101 @@ async def waiting(driver, *queues):
     return task
 
 
-def test_a_job_that_arrives_between_reserve_and_wait_ends_the_wait():
-    async def go():
-        driver = MemoryDriver()
-        other = driver.sibling()
-        assert await driver.reserve(["default"], NOW, LEASE, 1) == []
-        await other.enqueue([job("1")], NOW)
-        assert await driver.wait(["default"], LONG) is True
-        assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
-        assert await driver.wait(["default"], 0) is False
-
-    asyncio.run(go())
+async def test_a_job_that_arrives_between_reserve_and_wait_ends_the_wait():
+    driver = MemoryDriver()
+    other = driver.sibling()
+    assert await driver.reserve(["default"], NOW, LEASE, 1) == []
+    await other.enqueue([job("1")], NOW)
+    assert await driver.wait(["default"], LONG) is True
+    assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
+    assert await driver.wait(["default"], 0) is False
 
 
-def test_jobs_that_a_full_reserve_left_end_the_wait():
-    async def go():
-        driver = MemoryDriver()
-        await driver.enqueue([job("1"), job("2")], NOW)
-        assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
-        assert await driver.wait(["default"], LONG) is True
-        assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
-        assert await driver.wait(["default"], 0) is False
-
-    asyncio.run(go())
+async def test_jobs_that_a_full_reserve_left_end_the_wait():
+    driver = MemoryDriver()
+    await driver.enqueue([job("1"), job("2")], NOW)
+    assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
+    assert await driver.wait(["default"], LONG) is True
+    assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
+    assert await driver.wait(["default"], 0) is False
 
 
-async def enqueues(driver):
-    yield
-    await driver.enqueue([job("1")], NOW)
+ONE, CHAIN = [job("1")], [job("1"), job("2", depends_on=("1",))]
+PAIR = [job("1", group="g"), job("2", group="g")]
+MORE = job("3", group="g", group_limit=2, run_at=NOW + LEASE)
 
 
-async def retries(driver):
-    await driver.enqueue([job("1")], NOW)
-    held = await driver.reserve(["default"], NOW, LEASE, 5)
-    yield
-    await driver.settle([Retry(held[0].lease, None, 1)], NOW)
+def take(driver):
+    return driver.reserve(["default"], NOW, LEASE, 5, "w")
 
 
-async def requeues(driver):
-    await driver.enqueue([job("1")], NOW)
-    await driver.cancel(["1"], NOW)
-    yield
-    await driver.requeue(["1"], NOW)
+# The jobs before, the call that leaves nothing ready, and the call that brings work. `held`: what the former returned.
+WAYS = {
+    "enqueue": ([], take, lambda driver, held: driver.enqueue(ONE, NOW)),
+    "retry": (ONE, take, lambda driver, held: driver.settle([Retry(held[0].lease, None, 1)], NOW)),
+    "requeue": (ONE, lambda driver: driver.cancel(["1"], NOW), lambda driver, held: driver.requeue(["1"], NOW)),
+    "release": (ONE, take, lambda driver, held: driver.release("w", NOW)),
+    "resume": (ONE, lambda driver: driver.pause("default"), lambda driver, held: driver.resume("default")),
+    "unblock": (CHAIN, take, lambda driver, held: driver.settle([Ack(held[0].lease)], NOW)),
+    "free a slot by ack": (PAIR, take, lambda driver, held: driver.settle([Ack(held[0].lease)], NOW)),
+    "free a slot by cancel": (PAIR, take, lambda driver, held: driver.cancel(["1"], NOW)),
+    "free a slot by delete": (PAIR, take, lambda driver, held: driver.delete(["1"])),
+    "raise a limit": (PAIR, take, lambda driver, held: driver.enqueue([MORE], NOW)),
+}
 
 
-async def releases(driver):
-    await driver.enqueue([job("1")], NOW)
-    await driver.reserve(["default"], NOW, LEASE, 5, "w")
-    yield
-    await driver.release("w", NOW)
+@pytest.mark.parametrize("way", WAYS)
+async def test_wait_returns_true_when_work_arrives(way):
+    driver, (before, prepare, bring) = MemoryDriver(), WAYS[way]
+    other = driver.sibling()
+    await other.enqueue(before, NOW)
+    held = await prepare(other)
+    assert await driver.reserve(["default"], NOW, LEASE, 5) == []
+    task = await waiting(driver, "other", "default")
+    assert not task.done()
+    await bring(other, held)
+    assert await task is True
+    assert len(await driver.reserve(["default"], NOW, LEASE, 5)) == 1
+    assert not driver.store.waiters
 
 
-async def resumes(driver):
-    await driver.pause("default")
-    await driver.enqueue([job("1")], NOW)
-    yield
-    await driver.resume("default")
-
-
-async def unblocks(driver):
-    await driver.enqueue([job("1"), job("2", depends_on=("1",))], NOW)
-    held = await driver.reserve(["default"], NOW, LEASE, 5)
-    yield
-    await driver.settle([Ack(held[0].lease)], NOW)
-
-
-async def frees_a_slot_by_ack(driver):
-    await driver.enqueue([job("1", group="g"), job("2", group="g")], NOW)
-    held = await driver.reserve(["default"], NOW, LEASE, 5)
-    yield
-    await driver.settle([Ack(held[0].lease)], NOW)
-
-
-async def frees_a_slot_by_cancel(driver):
-    await driver.enqueue([job("1", group="g"), job("2", group="g")], NOW)
-    await driver.reserve(["default"], NOW, LEASE, 5)
-    yield
-    await driver.cancel(["1"], NOW)
-
-
-async def frees_a_slot_by_delete(driver):
-    await driver.enqueue([job("1", group="g"), job("2", group="g")], NOW)
-    await driver.reserve(["default"], NOW, LEASE, 5)
-    yield
-    await driver.delete(["1"])
-
-
-async def raises_a_limit(driver):
-    await driver.enqueue([job("1", group="g"), job("2", group="g")], NOW)
-    await driver.reserve(["default"], NOW, LEASE, 5)
-    yield
-    await driver.enqueue([job("3", group="g", group_limit=2, run_at=NOW + LEASE)], NOW)
-
-
-WAYS = [
-    enqueues,
-    retries,
-    requeues,
-    releases,
-    resumes,
-    unblocks,
-    frees_a_slot_by_ack,
-    frees_a_slot_by_cancel,
-    frees_a_slot_by_delete,
-    raises_a_limit,
-]
-
-
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_wait_returns_true_when_work_arrives(way):
-    async def go():
-        driver = MemoryDriver()
-        steps = way(driver.sibling())
-        await anext(steps)
-        assert await driver.reserve(["default"], NOW, LEASE, 5) == []
-        task = await waiting(driver, "other", "default")
-        assert not task.done()
-        assert await anext(steps, "end") == "end"
-        assert await task is True
-        assert len(await driver.reserve(["default"], NOW, LEASE, 5)) == 1
-        assert not driver.store.waiters
-
-    asyncio.run(go())
-
-
-def test_wait_does_not_return_for_other_changes():
+async def test_wait_does_not_return_for_other_changes():
     """What gives a reserve nothing ends no wait: other queues, blocked jobs, pauses, jobs that end."""
-
-    async def go():
-        driver = MemoryDriver()
-        await driver.enqueue([job("1"), job("0", queue="other")], NOW)
-        held = await driver.reserve(["default"], NOW, LEASE, 5)
-        task = await waiting(driver)
-        await driver.enqueue([job("2", queue="other"), job("4", depends_on=("0",))], NOW)
-        await driver.settle([Ack(held[0].lease)], NOW)
-        await driver.pause("other")
-        await driver.resume("other")
-        await driver.cancel(["2"], NOW)
-        await turn()
-        assert not task.done()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(go())
+    driver = MemoryDriver()
+    await driver.enqueue([job("1"), job("0", queue="other")], NOW)
+    held = await driver.reserve(["default"], NOW, LEASE, 5)
+    task = await waiting(driver)
+    await driver.enqueue([job("2", queue="other"), job("4", depends_on=("0",))], NOW)
+    await driver.settle([Ack(held[0].lease)], NOW)
+    await driver.pause("other")
+    await driver.resume("other")
+    await driver.cancel(["2"], NOW)
+    await turn()
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-def test_cancelling_leaves_nothing_behind():
-    async def go():
-        driver = MemoryDriver()
-        task = await waiting(driver)
-        assert len(driver.store.waiters) == 1
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled()
-        assert not driver.store.waiters
-        await driver.enqueue([job("1")], NOW)
-
-    asyncio.run(go())
+async def test_cancelling_leaves_nothing_behind():
+    driver = MemoryDriver()
+    task = await waiting(driver)
+    assert len(driver.store.waiters) == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert not driver.store.waiters
+    await driver.enqueue([job("1")], NOW)
 
 
-def test_woken_and_cancelled_at_once():
-    async def go():
-        driver = MemoryDriver()
-        task = await waiting(driver)
-        await driver.enqueue([job("1")], NOW)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled()
-        await turn()
-        assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
-
-    asyncio.run(go())
+async def test_woken_and_cancelled_at_once():
+    driver = MemoryDriver()
+    task = await waiting(driver)
+    await driver.enqueue([job("1")], NOW)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    await turn()
+    assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
 
 
 def test_a_waiting_call_on_a_closed_loop_does_not_hinder_the_others():

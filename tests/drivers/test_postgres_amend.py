@@ -9,7 +9,7 @@ import pytest
 from taskharbor.drivers import Ack, Amend, JobRecord, WrongState
 from taskharbor.drivers.postgres import wait
 from tests.drivers.postgres_recount import mistakes
-from tests.drivers.postgres_stores import emptied, opened
+from tests.drivers.postgres_stores import emptied, opened, store_test
 
 pytestmark = pytest.mark.lane("postgres")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,49 +17,40 @@ LATER = NOW + timedelta(seconds=60)
 LEASE = timedelta(seconds=30)
 
 
-def test_a_lease_that_a_reserve_found_over_is_still_one():
+@store_test()
+async def test_a_lease_that_a_reserve_found_over_is_still_one(address, driver):
     """Two leases are over; one of the jobs is taken over, and the other waits in the line with its token."""
-
-    async def scenario():
-        async with opened(emptied()) as (driver,):
-            await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(2)], NOW)
-            await driver.reserve(["default"], NOW, LEASE, 2, "first")
-            assert len(await driver.reserve(["default"], LATER, LEASE, 1, "second")) == 1
-            for id, deliveries in (("j0", 2), ("j1", 1)):
-                change = Amend(id=id, deliveries=deliveries, edits=0, priority=1)
-                (refused,) = await driver.amend([change], LATER)
-                assert isinstance(refused, WrongState)
-                assert "under a lease" in str(refused)
-
-    asyncio.run(scenario())
+    await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(2)], NOW)
+    await driver.reserve(["default"], NOW, LEASE, 2, "first")
+    assert len(await driver.reserve(["default"], LATER, LEASE, 1, "second")) == 1
+    for id, deliveries in (("j0", 2), ("j1", 1)):
+        change = Amend(id=id, deliveries=deliveries, edits=0, priority=1)
+        (refused,) = await driver.amend([change], LATER)
+        assert isinstance(refused, WrongState)
+        assert "under a lease" in str(refused)
 
 
-def test_the_counters_of_a_group():
+@store_test()
+async def test_the_counters_of_a_group(address, driver):
     """A counted job that joins the line again is counted again by the reserve that brings it there, and not twice."""
-    address = emptied()
-
-    async def scenario():
-        async with opened(address) as (driver,):
-            jobs = [JobRecord(id=f"j{n}", type="t", group="g", group_limit=1) for n in range(3)]
-            await driver.enqueue(jobs, NOW)
-            (first,) = await driver.reserve(["default"], NOW, LEASE, 3)
-            changes = [
-                Amend(id="j1", deliveries=0, edits=0, run_at=LATER),
-                Amend(id="j2", deliveries=0, edits=0, priority=2),
-            ]
-            assert await driver.amend(changes, NOW) == [None, None]
-            assert mistakes(address) == []
-            await driver.settle([Ack(first.lease)], NOW)
-            order = []
-            for at in (NOW, LATER):
-                (held,) = await driver.reserve(["default"], at, LEASE, 3)
-                order.append(held.job.id)
-                assert mistakes(address) == []
-                await driver.settle([Ack(held.lease)], at)
-            assert order == ["j2", "j1"]
-            assert mistakes(address) == []
-
-    asyncio.run(scenario())
+    jobs = [JobRecord(id=f"j{n}", type="t", group="g", group_limit=1) for n in range(3)]
+    await driver.enqueue(jobs, NOW)
+    (first,) = await driver.reserve(["default"], NOW, LEASE, 3)
+    changes = [
+        Amend(id="j1", deliveries=0, edits=0, run_at=LATER),
+        Amend(id="j2", deliveries=0, edits=0, priority=2),
+    ]
+    assert await driver.amend(changes, NOW) == [None, None]
+    assert mistakes(address) == []
+    await driver.settle([Ack(first.lease)], NOW)
+    order = []
+    for at in (NOW, LATER):
+        (held,) = await driver.reserve(["default"], at, LEASE, 3)
+        order.append(held.job.id)
+        assert mistakes(address) == []
+        await driver.settle([Ack(held.lease)], at)
+    assert order == ["j2", "j1"]
+    assert mistakes(address) == []
 
 
 @pytest.mark.parametrize("due", [True, False])

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from taskharbor.client.access import run_on_this_thread
 from taskharbor.drivers import (
     BackendUnavailable,
     JobRecord,
@@ -22,6 +21,7 @@ from taskharbor.drivers import (
     WrongState,
 )
 from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.store.access import run_on_this_thread
 from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.postgres_stores import emptied
 from tests.servers import postgres
@@ -126,7 +126,7 @@ def test_threads_share_a_bounded_number_of_connections():
         thread.join()
     assert len(seen) == 8
     assert len(store.call("list", now=NOW, limit=1000).items) == 160
-    assert len(store.calls.idle) <= 2
+    assert len(store.calls.shared.idle) <= 2
     store.calls.close()
 
 
@@ -182,7 +182,7 @@ def test_an_interrupt_ends_a_call_and_its_connection_is_not_used_again():
         with pytest.raises(KeyboardInterrupt):
             store.call("enqueue", [job("a")], NOW)
         thread.join()
-    assert store.calls.idle == []
+    assert store.calls.shared.idle == []
     assert store.call("enqueue", [job("b")], NOW)[0].id == "b"
     store.calls.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor.drivers import Ack, InvalidJob, JobRecord, State
 from taskharbor.drivers.postgres import PostgresDriver, enqueue, pool
-from tests.drivers.postgres_stores import emptied, opened
+from tests.drivers.postgres_stores import emptied, opened, store_test
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("postgres")
@@ -86,19 +86,14 @@ def test_a_two_phase_transaction_sends_no_hint():
         server.stop()
 
 
-def test_a_call_that_is_too_large_is_refused(monkeypatch):
+@store_test()
+async def test_a_call_that_is_too_large_is_refused(address, driver, monkeypatch):
     """One statement holds all of it, several times: it is refused before anything is sent."""
     monkeypatch.setattr(enqueue, "MAX_CALL_BYTES", 3 << 20)
-    address = emptied()
     large = [JobRecord(id=f"j{n}", type="t", payload=b"x" * (1 << 20)) for n in range(4)]
-
-    async def live():
-        async with opened(address) as (driver,):
-            with pytest.raises(InvalidJob, match="payload: expected at most 3 MiB together in one call, got 4; use"):
-                await driver.enqueue(large, NOW)
-            assert len(await driver.enqueue(large[:3], NOW)) == 3
-
-    asyncio.run(live())
+    with pytest.raises(InvalidJob, match="payload: expected at most 3 MiB together in one call, got 4; use"):
+        await driver.enqueue(large, NOW)
+    assert len(await driver.enqueue(large[:3], NOW)) == 3
 
 
 # Who waits leaves notes
@@ -122,25 +117,20 @@ def test_a_closed_driver_leaves_no_waiter_behind():
     assert notes(address) == 0
 
 
-def test_a_heartbeat_deletes_waiters_of_killed_processes():
+@store_test()
+async def test_a_heartbeat_deletes_waiters_of_killed_processes(address, driver):
     from taskharbor.drivers import WorkerInfo
 
-    address = emptied()
-
-    async def live():
-        async with opened(address) as (driver,):
-            await driver.wait(["one"], 0.0)
-            with psycopg.connect(address, autocommit=True) as connection:
-                connection.execute("insert into taskharbor.waiting values ('one', 'killed', now() - interval '1 hour')")
-                connection.execute("update taskharbor.waiting set said_at = now() - interval '2 minutes' "
-                                   "where waiter <> 'killed'")  # fmt: skip
-            await driver.wait(["one"], 0.0)  # and registers again
-            await driver.beat(WorkerInfo("w", ("one",), 0, NOW), NOW)
-            with psycopg.connect(address) as connection:
-                query = "select count(*), bool_and(said_at > now() - interval '1 minute') from taskharbor.waiting"
-                assert connection.execute(query).fetchone() == (1, True)
-
-    asyncio.run(live())
+    await driver.wait(["one"], 0.0)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("insert into taskharbor.waiting values ('one', 'killed', now() - interval '1 hour')")
+        connection.execute("update taskharbor.waiting set said_at = now() - interval '2 minutes' "
+                           "where waiter <> 'killed'")  # fmt: skip
+    await driver.wait(["one"], 0.0)  # and registers again
+    await driver.beat(WorkerInfo("w", ("one",), 0, NOW), NOW)
+    with psycopg.connect(address) as connection:
+        query = "select count(*), bool_and(said_at > now() - interval '1 minute') from taskharbor.waiting"
+        assert connection.execute(query).fetchone() == (1, True)
 
 
 # A pooler that the DSN does not name

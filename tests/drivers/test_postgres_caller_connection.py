@@ -6,173 +6,19 @@ Whatever is refused leaves the caller's transaction as it was: what is written b
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-import asyncpg
-import django
 import psycopg
 import pytest
-import sqlalchemy
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
 
 from taskharbor import Harbor
 from taskharbor.drivers import BackendUnavailable, DriverError, JobRecord, StoreMissing, WrongConnection
 from taskharbor.drivers.postgres import PostgresDriver, caller_connection
 from tests import lanes
+from tests.drivers.postgres_ways import NOW, every_way
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("postgres")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Way(NamedTuple):
-    """A connection with how its library writes, commits and stores a job."""
-
-    connection: Any
-    write: Callable[[str], Awaitable[Any]]
-    commit: Callable[[], Awaitable[Any]]
-    asynchronous: bool
-
-    async def store(self, driver: PostgresDriver, id: str) -> None:
-        jobs = [JobRecord(id=id, type="work")]
-        if self.asynchronous:
-            await driver.enqueue_on(self.connection, jobs, NOW)
-        else:
-            driver.enqueue_on_sync(self.connection, jobs, NOW)
-
-
-def coloured(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    async def call(*args: Any) -> Any:
-        return function(*args)
-
-    return call
-
-
-@contextlib.asynccontextmanager
-async def psycopg_sync(address: str, autocommit: bool) -> AsyncIterator[Way]:
-    with contextlib.closing(psycopg.connect(address, autocommit=autocommit)) as connection:
-        yield Way(connection, coloured(connection.execute), coloured(connection.commit), False)
-
-
-@contextlib.asynccontextmanager
-async def psycopg_async(address: str, autocommit: bool) -> AsyncIterator[Way]:
-    connection = await psycopg.AsyncConnection.connect(address, autocommit=autocommit)
-    try:
-        yield Way(connection, connection.execute, connection.commit, True)
-    finally:
-        await connection.close()
-
-
-@contextlib.asynccontextmanager
-async def asyncpg_alone(address: str, autocommit: bool) -> AsyncIterator[Way]:
-    connection = await asyncpg.connect(address)
-    try:
-        async with in_asyncpg(connection, autocommit) as way:
-            yield way
-    finally:
-        await connection.close()
-
-
-@contextlib.asynccontextmanager
-async def asyncpg_pool(address: str, autocommit: bool) -> AsyncIterator[Way]:
-    async with (
-        asyncpg.create_pool(address, min_size=1, max_size=1) as pool,
-        pool.acquire() as connection,
-        in_asyncpg(connection, autocommit) as way,
-    ):
-        yield way
-
-
-@contextlib.asynccontextmanager
-async def in_asyncpg(connection: Any, autocommit: bool) -> AsyncIterator[Way]:
-    if autocommit:
-        yield Way(connection, connection.execute, coloured(lambda: None), True)
-        return
-    transaction = connection.transaction()
-    await transaction.start()
-    yield Way(connection, connection.execute, transaction.commit, True)
-
-
-def sqlalchemy_sync(kind: str) -> Any:
-    @contextlib.asynccontextmanager
-    async def way(address: str, autocommit: bool) -> AsyncIterator[Way]:
-        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
-        engine = sqlalchemy.create_engine(address.replace("postgresql", "postgresql+psycopg"), **options)
-        with Session(engine) if kind == "session" else engine.connect() as connection:
-            yield Way(
-                connection,
-                coloured(lambda sql: connection.execute(sqlalchemy.text(sql))),
-                coloured(connection.commit),
-                False,
-            )
-        engine.dispose()
-
-    return way
-
-
-def sqlalchemy_async(kind: str, library: str) -> Any:
-    @contextlib.asynccontextmanager
-    async def way(address: str, autocommit: bool) -> AsyncIterator[Way]:
-        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
-        engine = create_async_engine(address.replace("postgresql", f"postgresql+{library}"), **options)
-        async with AsyncSession(engine) if kind == "session" else engine.connect() as connection:
-            yield Way(connection, lambda sql: connection.execute(sqlalchemy.text(sql)), connection.commit, True)
-        await engine.dispose()
-
-    return way
-
-
-@contextlib.asynccontextmanager
-async def django_atomic(address: str, autocommit: bool) -> AsyncIterator[Way]:
-    """On a thread of its own: Django refuses a loop's."""
-    from django.conf import settings
-    from django.db import connections, transaction
-
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {}}, USE_TZ=True)
-        django.setup()
-    server, _, name = address.rpartition("/")
-    made = {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": name,
-        "USER": "harbor",
-        "HOST": "127.0.0.1",
-        "PORT": server.rpartition(":")[2],
-    }
-    connections.databases["borrowed"] = connections.configure_settings({"default": {}, "borrowed": made})["borrowed"]
-    with unsafe():
-        connection = connections["borrowed"]
-        block = contextlib.nullcontext() if autocommit else transaction.atomic("borrowed")
-        with block:
-            yield Way(connection, coloured(lambda sql: connection.cursor().execute(sql)), coloured(lambda: None), False)
-        connection.close()
-        del connections["borrowed"]
-
-
-@contextlib.contextmanager
-def unsafe():
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        yield
-
-
-WAYS = {
-    "psycopg": psycopg_sync,
-    "psycopg async": psycopg_async,
-    "asyncpg": asyncpg_alone,
-    "asyncpg pool": asyncpg_pool,
-    "Session": sqlalchemy_sync("session"),
-    "Connection": sqlalchemy_sync("connection"),
-    "AsyncSession psycopg": sqlalchemy_async("session", "psycopg"),
-    "AsyncSession asyncpg": sqlalchemy_async("session", "asyncpg"),
-    "AsyncConnection psycopg": sqlalchemy_async("connection", "psycopg"),
-    "AsyncConnection asyncpg": sqlalchemy_async("connection", "asyncpg"),
-    "Django": django_atomic,
-}
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.drivers import Ack, DriverError, Fail, JobRecord, Lease, Retry, State, WorkerInfo
 from tests import lanes
-from tests.drivers.postgres_stores import emptied, opened
+from tests.drivers.postgres_stores import emptied, opened, store_test
 
 pytestmark = pytest.mark.lane("postgres")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -117,19 +117,14 @@ def test_a_damaged_column_fails_no_call(place):
     asyncio.run(live())
 
 
-def test_group_counters_at_their_bounds():
-    address = emptied()
-
-    async def live():
-        async with opened(address) as (driver,):
-            await driver.enqueue([JobRecord(id=f"j{n}", type="t", group="g", group_limit=9) for n in range(4)], NOW)
-            held = await driver.reserve(["default"], NOW, LEASE, 2)
-            with psycopg.connect(address, autocommit=True) as connection:
-                connection.execute("update taskharbor.groups set inflight = 2147483647, waiting = 2147483647")
-            assert await driver.settle([Retry(held[0].lease, None, 1), Ack(held[1].lease)], NOW) == [None] * 2
-            await driver.reserve(["default"], NOW, LEASE, 2)
-
-    asyncio.run(live())
+@store_test()
+async def test_group_counters_at_their_bounds(address, driver):
+    await driver.enqueue([JobRecord(id=f"j{n}", type="t", group="g", group_limit=9) for n in range(4)], NOW)
+    held = await driver.reserve(["default"], NOW, LEASE, 2)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("update taskharbor.groups set inflight = 2147483647, waiting = 2147483647")
+    assert await driver.settle([Retry(held[0].lease, None, 1), Ack(held[1].lease)], NOW) == [None] * 2
+    await driver.reserve(["default"], NOW, LEASE, 2)
 
 
 def test_a_damaged_worker_record_is_left_out():

@@ -2,6 +2,7 @@
 stored together or not at all, and a commit that is refused is a failure of the job with its text."""
 
 import asyncio
+import contextlib
 import re
 import threading
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from psycopg.rows import dict_row
 from taskharbor import JobContext, State
 from taskharbor.drivers import Ack, JobRecord, TransactionFailed
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.handler_connection import would_end
+from taskharbor.drivers.postgres.transaction import would_end
 from taskharbor.policy.retry import Fixed
 from tests import lanes
+from tests.drivers.postgres_stores import opened
 from tests.servers import postgres
 from tests.worker.workbench import Bench, job, run
 
@@ -108,13 +110,9 @@ def on(address: str, colour: str, act: Act, *, ack: bool = True, dsn: str = "") 
     """The result, the state of the job, and the orders that are stored."""
 
     async def live() -> tuple[Any, State]:
-        driver = PostgresDriver(address + dsn)
-        await driver.open()
-        try:
+        async with opened(address + dsn) as (driver,):
             answer = await lent(driver, colour, act, ack=ack)
             return answer, (await driver.inspect("a", NOW)).state
-        finally:
-            await driver.close()
 
     answer, state = asyncio.run(asyncio.wait_for(live(), 60))
     with psycopg.connect(address) as connection:
@@ -124,13 +122,9 @@ def on(address: str, colour: str, act: Act, *, ack: bool = True, dsn: str = "") 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_the_trail_is_committed_with_the_ack(address, colour):
     async def live():
-        driver = PostgresDriver(address)
-        await driver.open()
-        try:
+        async with opened(address) as (driver,):
             assert await lent(driver, colour, lambda given: given.do("select 1"), trail=b"earlier") is None
             return (await driver.inspect("a", NOW)).job
-        finally:
-            await driver.close()
 
     job = asyncio.run(live())
     assert (job.trail, job.began_at) == (b"earlier", NOW)
@@ -229,36 +223,26 @@ def test_a_commit_that_is_refused_is_a_failure_with_its_text(address, colour, wh
             query = "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in%'"
             return int((connection.execute(query).fetchone() or (0,))[0])
 
-    async def coroutine(ctx: JobContext) -> None:
+    async def act(given: Given) -> None:
         tried.append(1)
-        async with ctx.transaction() as connection:
-            for query in queries:
-                if query == "wait":
-                    while await asyncio.to_thread(connections):
-                        pass
-                    continue
-                try:
-                    await connection.execute(query.encode())
-                except psycopg.Error:
+        for query in queries:
+            if query == "wait":
+                while await asyncio.to_thread(connections):
                     pass
+            else:
+                with contextlib.suppress(psycopg.Error):
+                    await given.do(query)
+
+    async def coroutine(ctx: JobContext) -> None:
+        async with ctx.transaction() as connection:
+            await act(Given(connection, colour))
 
     def function(ctx: JobContext) -> None:
-        tried.append(1)
         with ctx.transaction() as connection:
-            for query in queries:
-                if query == "wait":
-                    while connections():
-                        pass
-                    continue
-                try:
-                    connection.execute(query.encode())
-                except psycopg.Error:
-                    pass
+            asyncio.run(act(Given(connection, colour)))
 
     async def live() -> None:
-        driver = PostgresDriver(address)
-        await driver.open()
-        try:
+        async with opened(address) as (driver,):
             bench = Bench(driver)
             worker = bench.worker(retry=Fixed(0))
             worker.register("t", coroutine if colour == "coroutine" else function)
@@ -267,8 +251,6 @@ def test_a_commit_that_is_refused_is_a_failure_with_its_text(address, colour, wh
             info = await bench.info("j")
             assert (len(tried), info.state, info.job.attempts, info.job.lost) == (2, State.DLQ, 2, 0)
             assert re.search(words, info.job.last_error), info.job.last_error
-        finally:
-            await driver.close()
 
     run(live())
     with psycopg.connect(address) as connection:
@@ -283,7 +265,6 @@ def test_the_isolation_is_ours(address, colour, default):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"alter role harbor in database {connection.info.dbname} set "
                            f"default_transaction_isolation = '{default}'")  # fmt: skip
-    other = PostgresDriver(address)
 
     async def act(given):
         with pytest.raises(psycopg.Error, match=r"must (not be called in a subtransaction|be called before any query)"):
@@ -291,23 +272,18 @@ def test_the_isolation_is_ours(address, colour, default):
         with pytest.raises(psycopg.ProgrammingError, match="can't change"):
             await given.set_isolation()
         await given.do("insert into orders values (1)")
-        await other.open()
-        try:
+        async with opened(address) as (other,):
             await other.enqueue([JobRecord(id="b", type="t", depends_on=("a",))], NOW)
             (held,) = (await other.list(now=NOW, state=State.INFLIGHT)).items
             assert held.job.id == "a"
-        finally:
-            await other.close()
 
     assert on(address, colour, act) == (None, State.DONE, [1])
 
-    async def look():
-        await other.open()
-        state = (await other.inspect("b", NOW)).state
-        await other.close()
-        return state
+    async def state() -> State:
+        async with opened(address) as (driver,):
+            return (await driver.inspect("b", NOW)).state
 
-    assert asyncio.run(look()) == State.READY
+    assert asyncio.run(state()) == State.READY
 
 
 @pytest.mark.parametrize("colour", COLOURS)

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from taskharbor.drivers import Ack, Amend, BackendUnavailable, Cancelled, Fail, JobNotFound, JobRecord, Lease, Retry
-from taskharbor.drivers.postgres import client_calls, schema
+from taskharbor.drivers.postgres import admin, schema
 from taskharbor.drivers.postgres.tries import JobLocked
 from tests.drivers.postgres_recount import mistakes
-from tests.drivers.postgres_stores import emptied, open_transaction, opened
+from tests.drivers.postgres_stores import emptied, open_transaction, opened, store_test
 
 pytestmark = pytest.mark.lane("locks-postgres")
 LEASE = timedelta(hours=1)
@@ -32,145 +32,120 @@ def ending(kind, lease, now):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_open_transaction_costs_only_the_job_it_depends_on(kind):
-    address = emptied()
-
-    async def scenario():
-        async with opened(address) as (driver,):
-            now = await driver.server_time()
-            await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(10)], now)
-            held = [each.lease for each in await driver.reserve(["default"], now, LEASE, 10)]
-            later = now + timedelta(minutes=1)
-            async with open_transaction(address, driver, JobRecord(id="n", type="t", depends_on=("j4",))) as connection:
-                assert all(isinstance(answer, Lease) for answer in await driver.extend(held, later, LEASE))
-                answers = await driver.settle(
-                    [ending(kind if lease.job_id == "j4" else "ack", lease, later) for lease in held], later
-                )
-                assert [type(answer) for answer in answers if answer is not None] == [JobLocked]
-                assert isinstance(answers[4], BackendUnavailable)
-                # Nothing of it was stored, and no other call waits; nor does this one, if the job is only given back.
-                assert (await driver.inspect("j4", later)).state == "inflight"
-                with pytest.raises(JobNotFound):
-                    await driver.inspect("new", later)
-                assert isinstance((await driver.extend(held[4:5], later, 2 * LEASE))[0], Lease)
-                await connection.commit()
-            assert await driver.settle([ending(kind, held[4], later)], later) == [None]
-            assert (await driver.counts(later))["default"].get("inflight", 0) == 0
-        assert mistakes(address) == []
-
-    asyncio.run(scenario())
+@store_test()
+async def test_an_open_transaction_costs_only_the_job_it_depends_on(address, driver, kind):
+    now = await driver.server_time()
+    await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(10)], now)
+    held = [each.lease for each in await driver.reserve(["default"], now, LEASE, 10)]
+    later = now + timedelta(minutes=1)
+    async with open_transaction(address, driver, JobRecord(id="n", type="t", depends_on=("j4",))) as connection:
+        assert all(isinstance(answer, Lease) for answer in await driver.extend(held, later, LEASE))
+        answers = await driver.settle(
+            [ending(kind if lease.job_id == "j4" else "ack", lease, later) for lease in held], later
+        )
+        assert [type(answer) for answer in answers if answer is not None] == [JobLocked]
+        assert isinstance(answers[4], BackendUnavailable)
+        # Nothing of it was stored, and no other call waits; nor does this one, if the job is only given back.
+        assert (await driver.inspect("j4", later)).state == "inflight"
+        with pytest.raises(JobNotFound):
+            await driver.inspect("new", later)
+        assert isinstance((await driver.extend(held[4:5], later, 2 * LEASE))[0], Lease)
+        await connection.commit()
+    assert await driver.settle([ending(kind, held[4], later)], later) == [None]
+    assert (await driver.counts(later))["default"].get("inflight", 0) == 0
+    assert mistakes(address) == []
 
 
-def test_an_open_transaction_does_not_hold_back_a_retry():
+@store_test()
+async def test_an_open_transaction_does_not_hold_back_a_retry(address, driver):
     """It keeps the job from being finished, and it is not."""
-    address = emptied()
-
-    async def scenario():
-        async with opened(address) as (driver,):
-            now = await driver.server_time()
-            await driver.enqueue([JobRecord(id="j", type="t")], now)
-            (held,) = await driver.reserve(["default"], now, LEASE, 1, "w")
-            async with open_transaction(address, driver, JobRecord(id="n", type="t", depends_on=("j",))):
-                assert await driver.settle([Retry(held.lease, None, 1)], now) == [None]
-                assert len(await driver.reserve(["default"], now, LEASE, 1, "w")) == 1
-                assert await driver.release("w", now) == 1
-
-    asyncio.run(scenario())
+    now = await driver.server_time()
+    await driver.enqueue([JobRecord(id="j", type="t")], now)
+    (held,) = await driver.reserve(["default"], now, LEASE, 1, "w")
+    async with open_transaction(address, driver, JobRecord(id="n", type="t", depends_on=("j",))):
+        assert await driver.settle([Retry(held.lease, None, 1)], now) == [None]
+        assert len(await driver.reserve(["default"], now, LEASE, 1, "w")) == 1
+        assert await driver.release("w", now) == 1
 
 
-def test_a_handover_to_a_job_that_is_being_ended_does_not_wait():
+@store_test()
+async def test_a_handover_to_a_job_that_is_being_ended_does_not_wait(address, driver):
     """Whether `end`, which has the place of `known`, will be there, done, or have handed over is not known yet."""
-    address = emptied()
-
-    async def scenario():
-        async with opened(address) as (driver,):
-            now = await driver.server_time()
-            await driver.enqueue([JobRecord(id="known", type="t")], now)
-            (known,) = await driver.reserve(["default"], now, LEASE, 1)
-            end = JobRecord(id="end", type="t", run_at=now + LEASE)
-            assert await driver.settle([Ack(known.lease, None, (end,), "end")], now) == [None]
-            await driver.enqueue([JobRecord(id="j", type="t"), JobRecord(id="late", type="t", depends_on=("j",))], now)
-            (held,) = await driver.reserve(["default"], now, LEASE, 1)
-            handover = Ack(held.lease, None, (known.job,), "known")
-            async with await psycopg.AsyncConnection.connect(address) as other:
-                await other.execute("select from taskharbor.jobs where id = 'end' for update")
-                (answer,) = await driver.settle([handover], now)
-                assert isinstance(answer, JobLocked)
-                assert "needs job end" in str(answer)
-                assert (await driver.inspect("j", now)).state == "inflight"
-                await other.rollback()
-            assert await driver.settle([handover], now) == [None]
-            assert (await driver.inspect("late", now)).waiting_for == ("end",)
-        assert mistakes(address) == []
-
-    asyncio.run(scenario())
+    now = await driver.server_time()
+    await driver.enqueue([JobRecord(id="known", type="t")], now)
+    (known,) = await driver.reserve(["default"], now, LEASE, 1)
+    end = JobRecord(id="end", type="t", run_at=now + LEASE)
+    assert await driver.settle([Ack(known.lease, None, (end,), "end")], now) == [None]
+    await driver.enqueue([JobRecord(id="j", type="t"), JobRecord(id="late", type="t", depends_on=("j",))], now)
+    (held,) = await driver.reserve(["default"], now, LEASE, 1)
+    handover = Ack(held.lease, None, (known.job,), "known")
+    async with await psycopg.AsyncConnection.connect(address) as other:
+        await other.execute("select from taskharbor.jobs where id = 'end' for update")
+        (answer,) = await driver.settle([handover], now)
+        assert isinstance(answer, JobLocked)
+        assert "needs job end" in str(answer)
+        assert (await driver.inspect("j", now)).state == "inflight"
+        await other.rollback()
+    assert await driver.settle([handover], now) == [None]
+    assert (await driver.inspect("late", now)).waiting_for == ("end",)
+    assert mistakes(address) == []
 
 
-def test_a_locked_job_does_not_delay_the_others_of_a_call(monkeypatch):
-    monkeypatch.setattr(client_calls, "ADMIN_S", 0.01)
-    address = emptied()
-
-    async def scenario():
-        async with opened(address) as (driver,):
-            now = await driver.server_time()
-            await driver.enqueue([JobRecord(id=f"j{n}", type="t", flow_id="f") for n in range(6)], now)
-            async with open_transaction(address, driver, JobRecord(id="n", type="t", depends_on=("j1",))) as connection:
-                for decide, ids in (
-                    (lambda ids: driver.cancel(ids, now), ["j2", "j1", "j0"]),
-                    (lambda ids: driver.delete(ids), ["j3", "j1", "j0"]),
-                ):
-                    assert [type(answer) for answer in await decide(ids)] == [type(None), JobLocked, type(None)]
-                changes = [Amend(id=id, deliveries=0, edits=0, priority=3) for id in ("j4", "j1")]
-                assert await driver.amend(changes, now) == [None, None], "the open transaction needs only the id"
-                with pytest.raises(BackendUnavailable, match=r"flow f: cancelled 2 job\(s\), but 1 more"):
-                    await driver.cancel_flow("f", now)
-                await connection.rollback()
-            assert await driver.cancel_flow("f", now) == 1
-
-    asyncio.run(scenario())
+@store_test()
+async def test_a_locked_job_does_not_delay_the_others_of_a_call(address, driver, monkeypatch):
+    monkeypatch.setattr(admin, "ADMIN_S", 0.01)
+    now = await driver.server_time()
+    await driver.enqueue([JobRecord(id=f"j{n}", type="t", flow_id="f") for n in range(6)], now)
+    async with open_transaction(address, driver, JobRecord(id="n", type="t", depends_on=("j1",))) as connection:
+        for decide, ids in (
+            (lambda ids: driver.cancel(ids, now), ["j2", "j1", "j0"]),
+            (lambda ids: driver.delete(ids), ["j3", "j1", "j0"]),
+        ):
+            assert [type(answer) for answer in await decide(ids)] == [type(None), JobLocked, type(None)]
+        changes = [Amend(id=id, deliveries=0, edits=0, priority=3) for id in ("j4", "j1")]
+        assert await driver.amend(changes, now) == [None, None], "the open transaction needs only the id"
+        with pytest.raises(BackendUnavailable, match=r"flow f: cancelled 2 job\(s\), but 1 more"):
+            await driver.cancel_flow("f", now)
+        await connection.rollback()
+    assert await driver.cancel_flow("f", now) == 1
 
 
 @pytest.mark.parametrize("first", ["prune", "delete", "requeue"])
-def test_requeue_beside_the_end_of_its_dependency(first):
+@store_test()
+async def test_requeue_beside_the_end_of_its_dependency(address, driver, first):
     """A cancelled job that is requeued waits for a dependency that is there, or for none: never for one that is
     forgotten at that moment."""
-    address = emptied()
     calls = {
         "prune": "select taskharbor.prune_v1({later}, {later}, 100)",
         "delete": "select taskharbor.delete_jobs_v1('[\"x\"]', null)",
         "requeue": "select taskharbor.requeue_v1('[\"y\"]', {later}, null, false, null)",
     }
-
-    async def scenario():
-        async with opened(address) as (driver,):
-            now = await driver.server_time()
-            later = round(now.timestamp() * 1000) * 1000 + 60_000_000
-            await driver.enqueue(
-                [JobRecord(id="x", type="t"), JobRecord(id="y", type="t", depends_on=("x",))],
-                now,
-            )
-            assert await driver.cancel(["x", "y"], now) == [None, None]
-            async with await psycopg.AsyncConnection.connect(address) as one, opened(address):
-                await one.execute("update taskharbor.history set finished_at = finished_at + 120000000 where id = 'y'")
-                await one.commit()
-                told = await (await one.execute(calls[first].format(later=later).encode())).fetchone()
-                async with await psycopg.AsyncConnection.connect(address) as two:
-                    await two.execute("set statement_timeout = '20s'")
-                    if first == "requeue":
-                        assert told == ([None],)
-                        assert await (await two.execute(calls["prune"].format(later=later).encode())).fetchone() == (0,)
-                        row = await (await two.execute(calls["delete"].encode())).fetchone()
-                        assert row == (["locked"],)
-                    else:
-                        row = await (await two.execute(calls["requeue"].format(later=later).encode())).fetchone()
-                        assert row == (["locked"],)
-                await one.commit()
-            if first != "requeue":
-                assert await driver.requeue(["y"], now) == [None]
-            assert (await driver.inspect("y", now)).state == ("blocked" if first == "requeue" else "ready")
-        assert mistakes(address) == []
-
-    asyncio.run(scenario())
+    now = await driver.server_time()
+    later = round(now.timestamp() * 1000) * 1000 + 60_000_000
+    await driver.enqueue(
+        [JobRecord(id="x", type="t"), JobRecord(id="y", type="t", depends_on=("x",))],
+        now,
+    )
+    assert await driver.cancel(["x", "y"], now) == [None, None]
+    async with await psycopg.AsyncConnection.connect(address) as one, opened(address):
+        await one.execute("update taskharbor.history set finished_at = finished_at + 120000000 where id = 'y'")
+        await one.commit()
+        told = await (await one.execute(calls[first].format(later=later).encode())).fetchone()
+        async with await psycopg.AsyncConnection.connect(address) as two:
+            await two.execute("set statement_timeout = '20s'")
+            if first == "requeue":
+                assert told == ([None],)
+                assert await (await two.execute(calls["prune"].format(later=later).encode())).fetchone() == (0,)
+                row = await (await two.execute(calls["delete"].encode())).fetchone()
+                assert row == (["locked"],)
+            else:
+                row = await (await two.execute(calls["requeue"].format(later=later).encode())).fetchone()
+                assert row == (["locked"],)
+        await one.commit()
+    if first != "requeue":
+        assert await driver.requeue(["y"], now) == [None]
+    assert (await driver.inspect("y", now)).state == ("blocked" if first == "requeue" else "ready")
+    assert mistakes(address) == []
 
 
 # Flows, and stores that share a database
@@ -184,7 +159,7 @@ def flows_of(name, number):
 def test_cancelling_a_flow_blocks_no_other_flow(number, monkeypatch):
     """An open transaction adds to many flows; another flow is cancelled, and jobs are stored into others still, however
     many of them; also while another call waits to cancel a flow of that transaction."""
-    monkeypatch.setattr(client_calls, "ADMIN_S", 0.01)
+    monkeypatch.setattr(admin, "ADMIN_S", 0.01)
     address = f"{emptied()}?statement_timeout=20s"
 
     async def scenario():

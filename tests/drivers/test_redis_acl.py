@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import DriverError, JobRecord
-from taskharbor.drivers.redis import RedisDriver, acl
+from taskharbor.drivers.redis import RedisDriver, server_checks
 from taskharbor.omniq import OmniQ, now_ms
 from tests.drivers import versions
 from tests.drivers.redis_stores import damage, damage_field, emptied
@@ -33,7 +33,9 @@ WORD = "restricted"
 def restricted(server: Any, *changes: str) -> str:
     """The address of a server for a user with the permissions of the page, changed."""
     with server.client() as client:
-        client.execute_command("ACL", "SETUSER", WORD, "reset", "on", f">{WORD}", *acl.rule().split(), *changes)
+        client.execute_command(
+            "ACL", "SETUSER", WORD, "reset", "on", f">{WORD}", *server_checks.rule().split(), *changes
+        )
     return server.url.replace("//", f"//{WORD}:{WORD}@") + "?checks=0"
 
 
@@ -43,10 +45,10 @@ def test_acl_lists_the_commands_that_the_sources_send():
         known = {name.upper() for name in client.command()}
     found = set()
     for path in SOURCES:
-        if path.name != "acl.py":
+        if path.name != "server_checks.py":
             found |= set(re.findall(r"""['"]([A-Z]+)['"]""", path.read_text())) & known
     sent = (found - set(OTHERWISE)) | {"MULTI", "DISCARD"}
-    assert {example[0] for example in acl.examples(*acl.NEEDED)} == sent
+    assert {example[0] for example in server_checks.examples(*server_checks.NEEDED)} == sent
     assert set(OTHERWISE) <= found
 
 
@@ -54,7 +56,7 @@ def test_acl_lists_the_commands_that_the_sources_send():
 def test_the_page_shows_them():
     page = (ROOT / "docs/driver-redis.md").read_text()
     (shown,) = re.findall(r"ACL SETUSER taskharbor on >password (.*?)\n```", page, re.DOTALL)
-    assert shown.split() == acl.rule().split()
+    assert shown.split() == server_checks.rule().split()
 
 
 class Restricted(RedisCases):
@@ -106,8 +108,8 @@ def test_what_is_missing_is_named(kind):
     server = servers.shared(kind)
     assert denied(restricted(server)) == []
     assert denied(restricted(server) + "&durable=1") == []
-    for example in acl.examples("every store"):
-        name = acl.name_of(example)
+    for example in server_checks.examples("every store"):
+        name = server_checks.name_of(example)
         base = "-client" if name.startswith("client") else f"-{name}"
         (told,) = denied(restricted(server, base))
         assert told.endswith(f"allow +{name}"), (told, name)

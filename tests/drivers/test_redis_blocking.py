@@ -15,8 +15,7 @@ import pytest
 from taskharbor.conformance.environment import opened
 from taskharbor.drivers import Ack, BackendUnavailable
 from taskharbor.drivers.redis import RedisDriver, blocking_connection
-from taskharbor.drivers.redis.blocking import BlockingPrimary, RedisBlocking
-from taskharbor.drivers.redis.blocking_connection import BlockingPool
+from taskharbor.drivers.redis.blocking import BlockingPool, BlockingPrimary, RedisBlocking
 from tests.drivers.blocking_calls import LATER, NOW, job, make_every_call, run
 from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.redis_stores import emptied

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from taskharbor.drivers import Ack, JobRecord, State
 from taskharbor.drivers.redis import scripts
 from tests import lanes
-from tests.drivers.redis_stores import live
+from tests.drivers.redis_stores import live, on_store
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -120,43 +120,39 @@ async def proceed(driver, neighbours, standing):
 
 @pytest.mark.parametrize("standing", STANDING)
 @pytest.mark.parametrize("bad", ["hash", "string", "list", "missing"])
-def test_neighbours_of_a_key_of_another_type_go_on(bad, standing):
-    async def story(driver, client):
-        neighbours = [f"n{number}" for number in range(6)]
-        await stand(driver, standing, [job(id) for id in [*neighbours[:3], "bad", *neighbours[3:]]])
-        client.delete("{q}:job:bad")
-        if bad == "hash":
-            client.hset("{q}:job:bad", "nobody", "knows")
-        elif bad == "string":
-            client.set("{q}:job:bad", "text")
-        elif bad == "list":
-            client.rpush("{q}:job:bad", "text")
-        await proceed(driver, neighbours, standing)
-
-    live(story)
+@on_store
+async def test_neighbours_of_a_key_of_another_type_go_on(driver, client, bad, standing):
+    neighbours = [f"n{number}" for number in range(6)]
+    await stand(driver, standing, [job(id) for id in [*neighbours[:3], "bad", *neighbours[3:]]])
+    client.delete("{q}:job:bad")
+    if bad == "hash":
+        client.hset("{q}:job:bad", "nobody", "knows")
+    elif bad == "string":
+        client.set("{q}:job:bad", "text")
+    elif bad == "list":
+        client.rpush("{q}:job:bad", "text")
+    await proceed(driver, neighbours, standing)
 
 
 @pytest.mark.parametrize("gid", [b"", b"gr\xfcn"])
 @pytest.mark.parametrize("due", [0, NOW_MS + 1000])
-def test_a_foreign_id_that_is_not_text_is_set_aside(gid, due):
-    async def story(driver, client):
-        publish(client, b"caf\xe9-1", gid, due)
-        for number in range(10):
-            publish(client, b"n%d" % number, gid, due)
-        publish(client, "café-2".encode(), gid, due)
-        if gid:
-            client.set(b"{q}:g:" + gid + b":limit", 50)
-        neighbours = [*(f"n{number}" for number in range(10)), "café-2"]
-        first = await driver.reserve(["q"], AFTER, LEASE, 50, "w")
-        assert sorted(one.job.id for one in first) == sorted(neighbours)
-        assert {one.job.lost for one in first} == {0}
-        assert {one.job.group for one in first} == {"gr\ufffdn" if gid else None}
-        assert await driver.settle([Ack(one.lease) for one in first], AFTER) == [None] * 11
-        assert await driver.counts(AFTER) == {"q": {"done": 11, "dlq": 1}}
-        (shown,) = (await driver.list(now=AFTER, state="dlq")).items
-        assert (shown.job.id, shown.job.reason) == ("caf\ufffd-1", "damaged record: id is not UTF-8")
-
-    live(story)
+@on_store
+async def test_a_foreign_id_that_is_not_text_is_set_aside(driver, client, gid, due):
+    publish(client, b"caf\xe9-1", gid, due)
+    for number in range(10):
+        publish(client, b"n%d" % number, gid, due)
+    publish(client, "café-2".encode(), gid, due)
+    if gid:
+        client.set(b"{q}:g:" + gid + b":limit", 50)
+    neighbours = [*(f"n{number}" for number in range(10)), "café-2"]
+    first = await driver.reserve(["q"], AFTER, LEASE, 50, "w")
+    assert sorted(one.job.id for one in first) == sorted(neighbours)
+    assert {one.job.lost for one in first} == {0}
+    assert {one.job.group for one in first} == {"gr\ufffdn" if gid else None}
+    assert await driver.settle([Ack(one.lease) for one in first], AFTER) == [None] * 11
+    assert await driver.counts(AFTER) == {"q": {"done": 11, "dlq": 1}}
+    (shown,) = (await driver.list(now=AFTER, state="dlq")).items
+    assert (shown.job.id, shown.job.reason) == ("caf\ufffd-1", "damaged record: id is not UTF-8")
 
 
 @pytest.mark.parametrize("kind", servers.KINDS)

@@ -13,12 +13,12 @@ from redis.exceptions import MovedError
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver, housekeeping
-from taskharbor.drivers.redis.cluster_locations import GRACE_S, STEP_IDS, bucket
+from taskharbor.drivers.redis.cluster_registry import GRACE_S, STEP_IDS, bucket
 from taskharbor.drivers.redis.cluster_router import BUSY
 from taskharbor.drivers.redis.enqueue import _enqueue_plain
-from taskharbor.drivers.redis.script_args import ReadLocationsArgs
+from taskharbor.drivers.redis.scripts import ScriptCall
 from tests import lanes
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import as_test, emptied
 from tests.servers import redis as servers
 
 pytestmark = [
@@ -78,6 +78,9 @@ def live(story) -> None:
                 await OPEN.pop().close()
 
     asyncio.run(run())
+
+
+on_loop = as_test(live, opens=0)
 
 
 async def opened(url, *, alone: bool = True) -> Any:
@@ -221,98 +224,89 @@ def test_what_was_trimmed_is_found_at_once_among_many(store):
     live(story)
 
 
-def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
+@on_loop
+async def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
     """An entry that is not a message, a message that no client can apply, an outbox of the wrong type."""
+    driver = await opened(cluster.url)
+    await driver.enqueue([job("x", "a"), job("y", "b", "x")], NOW)
+    (held,) = await taken(driver, "a")
+    deliver = driver.store.router.outbox.deliver
 
-    async def story():
-        driver = await opened(cluster.url)
-        await driver.enqueue([job("x", "a"), job("y", "b", "x")], NOW)
-        (held,) = await taken(driver, "a")
-        deliver = driver.store.router.outbox.deliver
+    async def dies(queues):
+        return False
 
-        async def dies(queues):
-            return False
+    driver.store.router.outbox.deliver = dies
+    assert await driver.settle([Ack(held.lease)], NOW) == [None]
+    driver.store.router.outbox.deliver = deliver
+    with cluster.client() as client:
+        client.zadd("{a}:th:outbox", {b"\xc1 nonsense": 0, b"\x96\xa1b\xa5never\x01\x02\x03\x90": 0.5})
+        client.set("{spoilt}:th:outbox", "text")
+        client.zadd(BUSY, {"spoilt": 0, "a": 0})
+    await driver.enqueue([job("z", "c")], NOW)
+    assert [held.job.id for held in await taken(driver, "c")] == ["z"]
+    with caplog.at_level(logging.INFO, "taskharbor.drivers.redis"):
+        let_time_pass(cluster.nodes[:1])
+        await driver.opened.housekeeper.round()
+    assert [held.job.id for held in await taken(driver, "b")] == ["y"], "the message behind the poisoned ones"
+    with cluster.client() as client:
+        assert client.zcard("{a}:th:outbox") == 0
+        assert client.zcard("{a}:th:returned") == 2
+    assert "2 message(s) of queue a cannot be delivered" in caplog.text
+    assert "spoilt cannot be looked after" in caplog.text
+    assert "nonsense" not in caplog.text
 
-        driver.store.router.outbox.deliver = dies
+
+@on_loop
+async def test_every_outbox_has_its_turn(cluster):
+    driver = await opened(cluster.url)
+    with cluster.client() as client:
+        client.zadd(BUSY, {f"busy-{n}": n for n in range(300)})
+        client.zadd("{th}:queues", {f"known-{n}": n for n in range(50)})
+    seen: set[str] = set()
+    for _ in range(14):
+        let_time_pass(cluster.nodes)
+        seen.update(await driver.store.router.strays(housekeeping.PACE_MS))
+    assert seen == {f"busy-{n}" for n in range(300)} | {f"known-{n}" for n in range(50)}
+
+
+@on_loop
+async def test_an_unused_queue_leaves_no_key(cluster):
+    driver = await opened(cluster.url)
+    await driver.enqueue([job("x", "a", flow_id="run"), job("y", "b", "x", flow_id="run"), job("z", "c")], NOW)
+    for queue in "abc":
+        (held,) = await taken(driver, queue)
         assert await driver.settle([Ack(held.lease)], NOW) == [None]
-        driver.store.router.outbox.deliver = deliver
-        with cluster.client() as client:
-            client.zadd("{a}:th:outbox", {b"\xc1 nonsense": 0, b"\x96\xa1b\xa5never\x01\x02\x03\x90": 0.5})
-            client.set("{spoilt}:th:outbox", "text")
-            client.zadd(BUSY, {"spoilt": 0, "a": 0})
-        await driver.enqueue([job("z", "c")], NOW)
-        assert [held.job.id for held in await taken(driver, "c")] == ["z"]
-        with caplog.at_level(logging.INFO, "taskharbor.drivers.redis"):
-            let_time_pass(cluster.nodes[:1])
-            await driver.opened.housekeeper.round()
-        assert [held.job.id for held in await taken(driver, "b")] == ["y"], "the message behind the poisoned ones"
-        with cluster.client() as client:
-            assert client.zcard("{a}:th:outbox") == 0
-            assert client.zcard("{a}:th:returned") == 2
-        assert "2 message(s) of queue a cannot be delivered" in caplog.text
-        assert "spoilt cannot be looked after" in caplog.text
-        assert "nonsense" not in caplog.text
-
-    live(story)
-
-
-def test_every_outbox_has_its_turn(cluster):
-    async def story():
-        driver = await opened(cluster.url)
-        with cluster.client() as client:
-            client.zadd(BUSY, {f"busy-{n}": n for n in range(300)})
-            client.zadd("{th}:queues", {f"known-{n}": n for n in range(50)})
-        seen: set[str] = set()
-        for _ in range(14):
+    assert await driver.prune(NOW + timedelta(days=1), 10) == 3
+    other = await opened(cluster.url)
+    await taken(other, "elsewhere")
+    with cluster.client() as client:
+        for _ in range(2):
             let_time_pass(cluster.nodes)
-            seen.update(await driver.store.router.strays(housekeeping.PACE_MS))
-        assert seen == {f"busy-{n}" for n in range(300)} | {f"known-{n}" for n in range(50)}
-
-    live(story)
-
-
-def test_an_unused_queue_leaves_no_key(cluster):
-    async def story():
-        driver = await opened(cluster.url)
-        await driver.enqueue([job("x", "a", flow_id="run"), job("y", "b", "x", flow_id="run"), job("z", "c")], NOW)
-        for queue in "abc":
-            (held,) = await taken(driver, queue)
-            assert await driver.settle([Ack(held.lease)], NOW) == [None]
-        assert await driver.prune(NOW + timedelta(days=1), 10) == 3
-        other = await opened(cluster.url)
-        await taken(other, "elsewhere")
-        with cluster.client() as client:
-            for _ in range(2):
+            await other.opened.housekeeper.round()
+            assert client.zrange("{th}:queues", 0, -1) == [b"a", b"b", b"c", b"elsewhere"]  # noted a moment ago
+            long_ago([cluster.primary_of("{th}")])
+            for _ in range(4):
                 let_time_pass(cluster.nodes)
                 await other.opened.housekeeper.round()
-                assert client.zrange("{th}:queues", 0, -1) == [b"a", b"b", b"c", b"elsewhere"]  # noted a moment ago
-                long_ago([cluster.primary_of("{th}")])
-                for _ in range(4):
-                    let_time_pass(cluster.nodes)
-                    await other.opened.housekeeper.round()
-                let_time_pass(cluster.nodes)
-                assert {key.decode() for key in client.scan_iter("*", count=1000)} == set()
-                driver.store.router._listed.clear()  # as after ten minutes
-                other.store.router._listed.clear()
-                await taken(driver, "a", "b", "c")
-                await taken(other, "elsewhere")
-
-    live(story)
+            let_time_pass(cluster.nodes)
+            assert {key.decode() for key in client.scan_iter("*", count=1000)} == set()
+            driver.store.router._listed.clear()  # as after ten minutes
+            other.store.router._listed.clear()
+            await taken(driver, "a", "b", "c")
+            await taken(other, "elsewhere")
 
 
-def test_it_runs_beside_a_worker_and_ends_with_its_driver(cluster):
-    async def story():
-        driver = await opened(cluster.url, alone=False)
-        await driver.enqueue([job("x", "a")], NOW)
-        keeper = driver.opened.housekeeper
-        assert keeper._task is None, "a driver that only enqueues has none"
-        await taken(driver, "a")
-        task: Any = keeper._task
-        assert not task.done()
-        await driver.close()
-        assert task.done()
-
-    live(story)
+@on_loop
+async def test_it_runs_beside_a_worker_and_ends_with_its_driver(cluster):
+    driver = await opened(cluster.url, alone=False)
+    await driver.enqueue([job("x", "a")], NOW)
+    keeper = driver.opened.housekeeper
+    assert keeper._task is None, "a driver that only enqueues has none"
+    await taken(driver, "a")
+    task: Any = keeper._task
+    assert not task.done()
+    await driver.close()
+    assert task.done()
 
 
 @pytest.mark.left_to("full")
@@ -365,110 +359,101 @@ def test_the_list_of_queues_is_in_one_hash_slot():
     assert len({key_slot(name.encode()) for name in ("{th}", "{th}:queues", BUSY)}) == 1
 
 
-def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster):
+@on_loop
+async def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster):
     """A client died between the two."""
+    driver = await opened(cluster.url)
+    router = driver.store.router
+    queues = [f"q{number}" for number in range(5)]
+    stored = [job(f"stored{number}", queues[number % 5]) for number in range(100)]
+    await driver.enqueue(stored, NOW)
+    await router.claim([(f"dead{number}", queues[number % 5]) for number in range(50)])
 
-    async def story():
-        driver = await opened(cluster.url)
-        router = driver.store.router
-        queues = [f"q{number}" for number in range(5)]
-        stored = [job(f"stored{number}", queues[number % 5]) for number in range(100)]
-        await driver.enqueue(stored, NOW)
-        await router.claim([(f"dead{number}", queues[number % 5]) for number in range(50)])
-
-        async def walk(grace: int) -> list[str]:
-            """Over all notes; the ids that are noted then."""
-            first = router.locations._bucket
-            while True:
-                await router.locations.step(grace)
-                if router.locations._bucket == first and router.locations.is_between:
-                    break
-            ids = [*(one.id for one in stored), *(f"dead{number}" for number in range(50))]
-            found = [
-                await router.endpoint.run(ReadLocationsArgs(home=bucket(id)[1:-1], at=bucket(id), ids=[id]))
-                for id in ids
-            ]
-            return [id for id, (queue,) in zip(ids, found, strict=True) if queue]
-
-        everything = await walk(GRACE_S)
-        assert len(everything) == 150
-        assert await walk(GRACE_S) == everything, "a day has not passed"
-        await router.claim([("dead7", "q2")])  # another client is about to store it
-        await driver.enqueue([job("dead8", "q3")], NOW)
-        assert await _enqueue_plain(driver.store, "q4", [job("dead9", "q4")], 0)  # as a message brings it
-        assert await walk(0) == [*(one.id for one in stored), "dead7", "dead8", "dead9"]
-        assert await walk(0) == [*(one.id for one in stored), "dead8", "dead9"]
-        with nodes_client(cluster.url) as client:
-            assert list(client.scan_iter("{th:ids:*}:marked", count=1000)) == []
-
-    live(story)
-
-
-def test_locations_of_ids_that_end_alike_are_checked_in_slices(cluster):
-    """They share a hash in each slot."""
-
-    async def story():
-        driver = await opened(cluster.url)
-        router, sizes = driver.store.router, []
-        ids = [f"order{number}-sent" for number in range(30_000)]
-        for first in range(0, len(ids), 1000):
-            await router.claim([(id, "q") for id in ids[first : first + 1000]])
-        asked: set[str] = set()
-        check_queues = router.check_queues
-
-        async def counted(given, **rest):
-            sizes.append(sum(map(len, given.values())))
-            asked.update(id for some in given.values() for id in some)
-            return await check_queues(given, **rest)
-
-        router.check_queues = counted
+    async def walk(grace: int) -> list[str]:
+        """Over all notes; the ids that are noted then."""
         first = router.locations._bucket
         while True:
-            await router.locations.step()
+            await router.locations.step(grace)
             if router.locations._bucket == first and router.locations.is_between:
                 break
-        assert asked == set(ids)
-        assert max(sizes) < 2 * STEP_IDS
+        ids = [*(one.id for one in stored), *(f"dead{number}" for number in range(50))]
+        found = [
+            await router.endpoint.run(ScriptCall("read_locations", home=bucket(id)[1:-1], at=bucket(id), ids=[id]))
+            for id in ids
+        ]
+        return [id for id, (queue,) in zip(ids, found, strict=True) if queue]
 
-    live(story)
+    everything = await walk(GRACE_S)
+    assert len(everything) == 150
+    assert await walk(GRACE_S) == everything, "a day has not passed"
+    await router.claim([("dead7", "q2")])  # another client is about to store it
+    await driver.enqueue([job("dead8", "q3")], NOW)
+    assert await _enqueue_plain(driver.store, "q4", [job("dead9", "q4")], 0)  # as a message brings it
+    assert await walk(0) == [*(one.id for one in stored), "dead7", "dead8", "dead9"]
+    assert await walk(0) == [*(one.id for one in stored), "dead8", "dead9"]
+    with nodes_client(cluster.url) as client:
+        assert list(client.scan_iter("{th:ids:*}:marked", count=1000)) == []
 
 
-def test_an_id_that_is_stored_again_while_its_past_is_forgotten_stays_noted(cluster):
+@on_loop
+async def test_locations_of_ids_that_end_alike_are_checked_in_slices(cluster):
+    """They share a hash in each slot."""
+    driver = await opened(cluster.url)
+    router, sizes = driver.store.router, []
+    ids = [f"order{number}-sent" for number in range(30_000)]
+    for first in range(0, len(ids), 1000):
+        await router.claim([(id, "q") for id in ids[first : first + 1000]])
+    asked: set[str] = set()
+    check_queues = router.check_queues
+
+    async def counted(given, **rest):
+        sizes.append(sum(map(len, given.values())))
+        asked.update(id for some in given.values() for id in some)
+        return await check_queues(given, **rest)
+
+    router.check_queues = counted
+    first = router.locations._bucket
+    while True:
+        await router.locations.step()
+        if router.locations._bucket == first and router.locations.is_between:
+            break
+    assert asked == set(ids)
+    assert max(sizes) < 2 * STEP_IDS
+
+
+@on_loop
+async def test_an_id_that_is_stored_again_while_its_past_is_forgotten_stays_noted(cluster):
     """Else another queue could take the same id, at any time later."""
+    one, other = await opened(cluster.url), await opened(cluster.url)
+    await one.enqueue([job("x", "q")], NOW)
+    register = one.store.router.register
 
-    async def story():
-        one, other = await opened(cluster.url), await opened(cluster.url)
-        await one.enqueue([job("x", "q")], NOW)
-        register = one.store.router.register
+    async def overtaken(operation, key, rest):
+        if operation == "gone":  # it has looked, and found no record
+            await other.enqueue([job("x", "q")], NOW)
+        return await register(operation, key, rest)
 
-        async def overtaken(operation, key, rest):
-            if operation == "gone":  # it has looked, and found no record
-                await other.enqueue([job("x", "q")], NOW)
-            return await register(operation, key, rest)
-
-        one.store.router.register = overtaken
-        assert await one.delete(["x"]) == [None]
-        (answer,) = await other.enqueue([job("x", "r")], NOW)
-        assert answer.existed
-        assert len(await other.reserve(["q", "r"], NOW, timedelta(seconds=30), 10, "w")) == 1
-
-    live(story)
+    one.store.router.register = overtaken
+    assert await one.delete(["x"]) == [None]
+    (answer,) = await other.enqueue([job("x", "r")], NOW)
+    assert answer.existed
+    assert len(await other.reserve(["q", "r"], NOW, timedelta(seconds=30), 10, "w")) == 1
 
 
-def test_what_was_claimed_again_is_remembered_for_a_day(cluster):
-    async def story():
-        driver = await opened(cluster.url)
-        where = bucket("x")
-        for _ in range(2):
-            await driver.enqueue([job("x", "q")], NOW)
-        with nodes_client(cluster.url) as client:
-            (at,) = client.scan_iter("{th:ids:*}:claimed", count=1000)
-            assert at.decode() == f"{where}:claimed"
-            client.zadd(at, {"x": client.zscore(at, "x") - GRACE_S})
-            await driver.enqueue([job("y", "q")], NOW)
-            await driver.store.router.register("claim", where, ("z", "q"))
-            assert not client.exists(at)
-        assert await driver.delete(["x"]) == [None]
-        assert await driver.store.endpoint.run(ReadLocationsArgs(home=where[1:-1], at=where, ids=["x"])) == [None]
-
-    live(story)
+@on_loop
+async def test_what_was_claimed_again_is_remembered_for_a_day(cluster):
+    driver = await opened(cluster.url)
+    where = bucket("x")
+    for _ in range(2):
+        await driver.enqueue([job("x", "q")], NOW)
+    with nodes_client(cluster.url) as client:
+        (at,) = client.scan_iter("{th:ids:*}:claimed", count=1000)
+        assert at.decode() == f"{where}:claimed"
+        client.zadd(at, {"x": client.zscore(at, "x") - GRACE_S})
+        await driver.enqueue([job("y", "q")], NOW)
+        await driver.store.router.register("claim", where, ("z", "q"))
+        assert not client.exists(at)
+    assert await driver.delete(["x"]) == [None]
+    assert await driver.store.endpoint.run(ScriptCall("read_locations", home=where[1:-1], at=where, ids=["x"])) == [
+        None
+    ]

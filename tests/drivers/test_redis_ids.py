@@ -14,15 +14,14 @@ from taskharbor.drivers.redis import scripts
 from taskharbor.model.ids import new_id
 from taskharbor.model.times import to_ms
 from tests import lanes
-from tests.drivers.redis_stores import emptied, live
+from tests.drivers.redis_stores import emptied, live, on_store
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PROBE = """
-local args = cmsgpack.unpack(ARGV[1])
-local what, ids, count = args[1], args[2], args[3]
+local what, ids, count = unpack(ARGS)
 if what == 'add' then add_ids('q', ids) end
 if what == 'append' then add_ids('q', ids, page_of('q', ids[1])) end
 if what == 'remove' then for _, id in ipairs(ids) do remove_id('q', id) end end
@@ -284,94 +283,81 @@ def test_a_damaged_index_hides_no_waiting_job_and_stops_no_call(how, first):
     live(story)
 
 
-def test_a_queue_without_its_directory_is_pruned_all_the_same():
-    async def story(driver, client):
-        await driver.enqueue([job(1)], NOW)
-        (held,) = await driver.reserve(["q"], NOW, timedelta(seconds=30), 1, "w")
-        await driver.settle([Ack(held.lease)], NOW)
-        client.delete("{q}:th:ids")
-        assert await driver.prune(NOW - timedelta(days=1), 10) == 0
-        assert client.zrange("{th}:queues", 0, -1) == [b"q"]
-        assert await driver.prune(NOW + timedelta(days=1), 10) == 1
-        assert client.zrange("{th}:queues", 0, -1) == []
-
-    live(story)
+@on_store
+async def test_a_queue_without_its_directory_is_pruned_all_the_same(driver, client):
+    await driver.enqueue([job(1)], NOW)
+    (held,) = await driver.reserve(["q"], NOW, timedelta(seconds=30), 1, "w")
+    await driver.settle([Ack(held.lease)], NOW)
+    client.delete("{q}:th:ids")
+    assert await driver.prune(NOW - timedelta(days=1), 10) == 0
+    assert client.zrange("{th}:queues", 0, -1) == [b"q"]
+    assert await driver.prune(NOW + timedelta(days=1), 10) == 1
+    assert client.zrange("{th}:queues", 0, -1) == []
 
 
 @pytest.mark.parametrize("number", [150, 700], ids=["one script", "several"])
 @pytest.mark.parametrize("wrong", ["7", "many", None])
-def test_the_sweep_counts_again(number, wrong):
-    async def story(driver, client):
-        await driver.enqueue([job(each) for each in range(number)], NOW)
-        assert client.get("{q}:th:count") == str(number).encode()
-        if wrong is None:
-            client.delete("{q}:th:count")
-        else:
-            client.set("{q}:th:count", wrong)
-        assert len(await listed(driver)) == number
-        client.hset("{q}:th:sweep", "id", "j00100")  # a round that another client began and did not count
-        await swept(driver)
-        assert client.get("{q}:th:count") == str(number).encode()
-
-    live(story)
+@on_store
+async def test_the_sweep_counts_again(driver, client, number, wrong):
+    await driver.enqueue([job(each) for each in range(number)], NOW)
+    assert client.get("{q}:th:count") == str(number).encode()
+    if wrong is None:
+        client.delete("{q}:th:count")
+    else:
+        client.set("{q}:th:count", wrong)
+    assert len(await listed(driver)) == number
+    client.hset("{q}:th:sweep", "id", "j00100")  # a round that another client began and did not count
+    await swept(driver)
+    assert client.get("{q}:th:count") == str(number).encode()
 
 
-def test_a_number_that_changed_while_it_was_counted_is_not_taken():
-    async def story(driver, client):
-        await driver.enqueue([job(number) for number in range(500)], NOW)
+@on_store
+async def test_a_number_that_changed_while_it_was_counted_is_not_taken(driver, client):
+    await driver.enqueue([job(number) for number in range(500)], NOW)
+    await driver.opened.sweeper.sweep("q", 0)
+    await driver.delete(["j00000"])
+    await driver.enqueue([job(1000)], NOW)
+    for _ in range(2):
         await driver.opened.sweeper.sweep("q", 0)
-        await driver.delete(["j00000"])
-        await driver.enqueue([job(1000)], NOW)
-        for _ in range(2):
-            await driver.opened.sweeper.sweep("q", 0)
-        assert not client.exists("{q}:th:sweep")
-        assert client.get("{q}:th:count") == b"500"
-
-    live(story)
+    assert not client.exists("{q}:th:sweep")
+    assert client.get("{q}:th:count") == b"500"
 
 
-def test_a_store_that_is_emptied_between_calls_begins_anew():
-    async def story(driver, client):
-        for start in range(0, 1000, 100):
-            jobs = [job(number) for number in range(start, start + 100)]
-            await driver.enqueue(jobs, NOW)
-            assert await listed(driver) == [each.id for each in jobs]
-            client.flushdb()
-            assert await listed(driver) == []
-
-    live(story)
+@on_store
+async def test_a_store_that_is_emptied_between_calls_begins_anew(driver, client):
+    for start in range(0, 1000, 100):
+        jobs = [job(number) for number in range(start, start + 100)]
+        await driver.enqueue(jobs, NOW)
+        assert await listed(driver) == [each.id for each in jobs]
+        client.flushdb()
+        assert await listed(driver) == []
 
 
 @pytest.mark.parametrize("kind", ["redis7", "redis6", "valkey"])
-def test_every_key_of_an_index_is_small(kind):
+@on_store
+async def test_every_key_of_an_index_is_small(driver, client, kind):
     """So that Redis keeps it as one block of bytes."""
-
-    async def story(driver, client):
-        moment = NOW
-        for size in (1, 1, 1, 500, 1000, 64, 1):
-            moment += timedelta(milliseconds=1)
-            jobs = [JobRecord(id=new_id(to_ms(moment)), type="t", queue="q") for _ in range(size)]
-            await driver.enqueue(jobs, moment)
-        keys = [*client.scan_iter("{q}:th:ids:*", count=1000), *client.scan_iter("{th:ids:0}:*", count=1000)]
-        assert len(keys) > 20
-        assert {client.object("encoding", key) for key in keys} <= set(SMALL)
-
-    live(story, kind)
+    moment = NOW
+    for size in (1, 1, 1, 500, 1000, 64, 1):
+        moment += timedelta(milliseconds=1)
+        jobs = [JobRecord(id=new_id(to_ms(moment)), type="t", queue="q") for _ in range(size)]
+        await driver.enqueue(jobs, moment)
+    keys = [*client.scan_iter("{q}:th:ids:*", count=1000), *client.scan_iter("{th:ids:0}:*", count=1000)]
+    assert len(keys) > 20
+    assert {client.object("encoding", key) for key in keys} <= set(SMALL)
 
 
-@pytest.mark.parametrize("kind", ["string", "list"])
-def test_notes_that_hold_something_else_are_thrown_away(kind):
-    async def story(driver, client):
-        await driver.enqueue([job(1)], NOW)
-        (notes,) = client.scan_iter("{th:ids:0}:*", count=1000)
-        client.delete(notes)
-        if kind == "string":
-            client.set(notes, "what is this")
-        else:
-            client.rpush(notes, "x")
-        assert (await driver.inspect("j00001", NOW)).state == "ready"  # looked for in every queue
-        await driver.enqueue([JobRecord(id="k00001", type="t", queue="q", created_at=NOW)], NOW)
-        assert client.type(notes) == b"hash"
-        assert (await driver.inspect("k00001", NOW)).state == "ready"
-
-    live(story)
+@pytest.mark.parametrize("other", ["string", "list"])
+@on_store
+async def test_notes_that_hold_something_else_are_thrown_away(driver, client, other):
+    await driver.enqueue([job(1)], NOW)
+    (notes,) = client.scan_iter("{th:ids:0}:*", count=1000)
+    client.delete(notes)
+    if other == "string":
+        client.set(notes, "what is this")
+    else:
+        client.rpush(notes, "x")
+    assert (await driver.inspect("j00001", NOW)).state == "ready"  # looked for in every queue
+    await driver.enqueue([JobRecord(id="k00001", type="t", queue="q", created_at=NOW)], NOW)
+    assert client.type(notes) == b"hash"
+    assert (await driver.inspect("k00001", NOW)).state == "ready"

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, State
-from taskharbor.drivers.redis import flow_pages, job_pages, reading
-from taskharbor.drivers.redis.script_args import ListIdsArgs, ReadJobsArgs
-from tests.drivers.redis_stores import live, visit_all
+from taskharbor.drivers.redis import flows, job_pages, reading
+from tests.drivers.redis_stores import live, on_quiet_store, on_store, visit_all
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -42,8 +41,8 @@ def counted(driver: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     run = driver.store.endpoint.run
 
     async def counting(args: Any, **more: Any) -> Any:
-        if isinstance(args, ReadJobsArgs):
-            reads.append(len(args.jobs))
+        if args.script == "read_jobs":
+            reads.append(len(args.arguments["jobs"]))
         return await run(args, **more)
 
     monkeypatch.setattr(driver.store.endpoint, "run", counting)
@@ -76,30 +75,25 @@ async def each_state(driver: Any) -> dict[State, list[str]]:
 
 
 @KINDS
-def test_a_state_that_few_jobs_are_in_costs_what_these_cost(kind, monkeypatch):
+@on_store
+async def test_a_state_that_few_jobs_are_in_costs_what_these_cost(driver, client, kind, monkeypatch):
     """The done jobs beside them are not looked at, in either order and with a filter on top."""
-
-    async def story(driver, client):
-        states = await each_state(driver)
-        reads = counted(driver, monkeypatch)
-        for state, ids in states.items():
-            assert await listed(driver, state=state) == ids
-            assert await listed(driver, 2, state=state, order="-id", queue="q") == ids[::-1]
-            assert await listed(driver, state=state, type="work") == ids
-            assert await listed(driver, state=state, type="other") == []
-        assert sum(reads) <= 5 * 5 * 4 + 5 * 9, reads
-
-    live(story, kind)
+    states = await each_state(driver)
+    reads = counted(driver, monkeypatch)
+    for state, ids in states.items():
+        assert await listed(driver, state=state) == ids
+        assert await listed(driver, 2, state=state, order="-id", queue="q") == ids[::-1]
+        assert await listed(driver, state=state, type="work") == ids
+        assert await listed(driver, state=state, type="other") == []
+    assert sum(reads) <= 5 * 5 * 4 + 5 * 9, reads
 
 
-def test_a_foreign_dead_job_is_among_them():
-    async def story(driver, client):
-        await each_state(driver)
-        client.hset("{q}:job:dead2x", mapping={"id": "dead2x", "payload": "{}", "state": "failed", "attempt": 3})
-        client.lpush("{q}:failed", "dead2x")
-        assert await listed(driver, state="dlq") == ["dead0", "dead1", "dead2", "dead2x", "dead3", "dead4"]
-
-    live(story)
+@on_store
+async def test_a_foreign_dead_job_is_among_them(driver, client):
+    await each_state(driver)
+    client.hset("{q}:job:dead2x", mapping={"id": "dead2x", "payload": "{}", "state": "failed", "attempt": 3})
+    client.lpush("{q}:failed", "dead2x")
+    assert await listed(driver, state="dlq") == ["dead0", "dead1", "dead2", "dead2x", "dead3", "dead4"]
 
 
 def test_more_in_a_state_than_a_call_may_look_at(monkeypatch):
@@ -126,57 +120,50 @@ def test_more_in_a_state_than_a_call_may_look_at(monkeypatch):
 
 
 @KINDS
-def test_a_page_over_many_queues_fetches_a_few_ids_of_each(kind, monkeypatch):
-    async def story(driver, client):
-        jobs = [job(f"j{number:04}", queue=f"q{number % 40:02}") for number in range(800)]
-        for first in range(0, 800, 100):
-            await driver.enqueue(jobs[first : first + 100], NOW)
-        run, fetched = driver.store.endpoint.run, list[int]()
+@on_store
+async def test_a_page_over_many_queues_fetches_a_few_ids_of_each(driver, client, kind, monkeypatch):
+    jobs = [job(f"j{number:04}", queue=f"q{number % 40:02}") for number in range(800)]
+    for first in range(0, 800, 100):
+        await driver.enqueue(jobs[first : first + 100], NOW)
+    run, fetched = driver.store.endpoint.run, list[int]()
 
-        async def counting(args: Any, **more: Any) -> Any:
-            reply = await run(args, **more)
-            if isinstance(args, ListIdsArgs):
-                fetched.append(sum(len(ids) for ids, _, _, _ in reply))
-            return reply
+    async def counting(args: Any, **more: Any) -> Any:
+        reply = await run(args, **more)
+        if args.script == "list_ids":
+            fetched.append(sum(len(ids) for ids, _, _, _ in reply))
+        return reply
 
-        monkeypatch.setattr(job_pages, "MAX_SCANNED_JOBS", 400)
-        monkeypatch.setattr(driver.store.endpoint, "run", counting)
-        for order in ("id", "-id"):
-            fetched.clear()
-            page = await driver.list(now=NOW, order=order, limit=50)
-            ids = [info.job.id for info in page.items]
-            assert ids == sorted((one.id for one in jobs), reverse=order == "-id")[:50]
-            assert sum(fetched) <= 400
-            assert await listed(driver, 97, order=order) == sorted((one.id for one in jobs), reverse=order == "-id")
-
-    live(story, kind)
+    monkeypatch.setattr(job_pages, "MAX_SCANNED_JOBS", 400)
+    monkeypatch.setattr(driver.store.endpoint, "run", counting)
+    for order in ("id", "-id"):
+        fetched.clear()
+        page = await driver.list(now=NOW, order=order, limit=50)
+        ids = [info.job.id for info in page.items]
+        assert ids == sorted((one.id for one in jobs), reverse=order == "-id")[:50]
+        assert sum(fetched) <= 400
+        assert await listed(driver, 97, order=order) == sorted((one.id for one in jobs), reverse=order == "-id")
 
 
-def test_payloads_are_not_fetched_unless_asked_for():
-    async def story(driver, client):
-        await driver.enqueue([job(f"j{number}", payload=b"x" * 100_000) for number in range(20)], NOW)
-        await finish(driver, 10)
-        client.config_resetstat()
-        before = client.info("stats")["total_net_output_bytes"]
-        assert len(await listed(driver, payloads=False)) == 20
-        assert client.info("stats")["total_net_output_bytes"] - before < 100_000
-        (first, *_) = (await driver.list(now=NOW, limit=1)).items
-        assert len(first.job.payload) == 100_000
-
-    live(story)
+@on_store
+async def test_payloads_are_not_fetched_unless_asked_for(driver, client):
+    await driver.enqueue([job(f"j{number}", payload=b"x" * 100_000) for number in range(20)], NOW)
+    await finish(driver, 10)
+    client.config_resetstat()
+    before = client.info("stats")["total_net_output_bytes"]
+    assert len(await listed(driver, payloads=False)) == 20
+    assert client.info("stats")["total_net_output_bytes"] - before < 100_000
+    (first, *_) = (await driver.list(now=NOW, limit=1)).items
+    assert len(first.job.payload) == 100_000
 
 
 # Flows
 
 
 @KINDS
-def test_the_status_of_a_large_flow_follows_its_jobs(kind, monkeypatch):
+@on_store
+async def test_the_status_of_a_large_flow_follows_its_jobs(driver, client, kind, monkeypatch):
     """It is kept beside them, so that no listing reads them all; `flow` reads them."""
-
-    async def story(driver, client):
-        await check_large_flows(driver)
-
-    live(story, kind)
+    await check_large_flows(driver)
 
 
 async def check_large_flows(driver: Any) -> None:
@@ -216,54 +203,48 @@ async def check_large_flows(driver: Any) -> None:
     assert (await driver.flows(now=NOW)).items == ()
 
 
-def test_a_flow_whose_indexes_are_gone_is_listed_once_a_sweep_has_met_it():
+@on_store
+async def test_a_flow_whose_indexes_are_gone_is_listed_once_a_sweep_has_met_it(driver, client):
     """Another program removed them. While some of its jobs are not known yet, the flow never looks done."""
-
-    async def story(driver, client):
-        await driver.enqueue([job(f"a{number:02}", flow_id="f") for number in range(30)], NOW)
-        client.delete("{q}:th:flows", "{q}:th:steps:f")
-        held = await driver.reserve(["q"], NOW, LEASE, 10, "w")
+    await driver.enqueue([job(f"a{number:02}", flow_id="f") for number in range(30)], NOW)
+    client.delete("{q}:th:flows", "{q}:th:steps:f")
+    held = await driver.reserve(["q"], NOW, LEASE, 10, "w")
+    await driver.settle([Ack(one.lease) for one in held], NOW)
+    assert (await driver.flows(now=NOW)).items == ()
+    client.zadd("{q}:th:flows", {"f": 0})
+    (found,) = (await driver.flows(now=NOW)).items
+    assert found.status == "running"
+    client.delete("{q}:th:flows", "{q}:th:steps:f")
+    await driver.opened.sweeper.sweep("q", 0)
+    (found,) = (await driver.flows(now=NOW)).items
+    assert found.status == "running"
+    assert client.zcard("{q}:th:steps:f") == 30
+    marked = client.zrange("{q}:th:steps:f", 0, -1, withscores=True)
+    while held := await driver.reserve(["q"], NOW, LEASE, 10, "w"):
         await driver.settle([Ack(one.lease) for one in held], NOW)
-        assert (await driver.flows(now=NOW)).items == ()
-        client.zadd("{q}:th:flows", {"f": 0})
-        (found,) = (await driver.flows(now=NOW)).items
-        assert found.status == "running"
-        client.delete("{q}:th:flows", "{q}:th:steps:f")
-        await driver.opened.sweeper.sweep("q", 0)
-        (found,) = (await driver.flows(now=NOW)).items
-        assert found.status == "running"
-        assert client.zcard("{q}:th:steps:f") == 30
-        marked = client.zrange("{q}:th:steps:f", 0, -1, withscores=True)
-        while held := await driver.reserve(["q"], NOW, LEASE, 10, "w"):
-            await driver.settle([Ack(one.lease) for one in held], NOW)
-        client.zadd("{q}:th:steps:f", dict(marked))  # as if nothing had marked the acks
-        (found,) = (await driver.flows(now=NOW)).items
-        assert found.status == "succeeded"
-
-    live(story)
+    client.zadd("{q}:th:steps:f", dict(marked))  # as if nothing had marked the acks
+    (found,) = (await driver.flows(now=NOW)).items
+    assert found.status == "succeeded"
 
 
-def test_a_large_flow_that_others_changed_is_corrected():
+@on_quiet_store
+async def test_a_large_flow_that_others_changed_is_corrected(driver, client):
     """A foreign client ends a job and deletes another without saying so."""
-
-    async def story(driver, client):
-        await driver.enqueue([job(f"a{number:02}", flow_id="f") for number in range(30)], NOW)
-        client.hset("{q}:job:a03", "state", "failed")
-        assert (await driver.flows(now=NOW)).items[0].status == "running"
-        await visit_all(driver.store, ["q"], 0)
-        assert (await driver.flows(now=NOW)).items[0].status == "failed"
-        client.hset("{q}:job:a03", "state", "wait")
-        await visit_all(driver.store, ["q"], 0)
-        assert (await driver.flows(now=NOW)).items[0].status == "running"
-        client.delete("{q}:job:a00")
-        client.hset("{q}:job:a01", "created_ms", 1_000)
-        assert (await driver.flows(now=NOW)).items[0].created_at.year == 1970
-
-    live(story, housekeeping=False)
+    await driver.enqueue([job(f"a{number:02}", flow_id="f") for number in range(30)], NOW)
+    client.hset("{q}:job:a03", "state", "failed")
+    assert (await driver.flows(now=NOW)).items[0].status == "running"
+    await visit_all(driver.store, ["q"], 0)
+    assert (await driver.flows(now=NOW)).items[0].status == "failed"
+    client.hset("{q}:job:a03", "state", "wait")
+    await visit_all(driver.store, ["q"], 0)
+    assert (await driver.flows(now=NOW)).items[0].status == "running"
+    client.delete("{q}:job:a00")
+    client.hset("{q}:job:a01", "created_ms", 1_000)
+    assert (await driver.flows(now=NOW)).items[0].created_at.year == 1970
 
 
 def test_more_flows_than_a_call_may_look_at(monkeypatch):
-    monkeypatch.setattr(flow_pages, "MAX_SCANNED_FLOWS", 20)
+    monkeypatch.setattr(flows, "MAX_SCANNED_FLOWS", 20)
 
     async def story(driver, client):
         jobs = [

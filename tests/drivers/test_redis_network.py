@@ -16,7 +16,7 @@ from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.model.times import to_ms
 from tests import lanes
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import as_test, emptied
 from tests.servers import redis as servers
 from tests.servers.proxy import Proxy, proxy
 
@@ -47,6 +47,9 @@ def lived(scenario: Scenario, options: str = OPTIONS) -> None:
     asyncio.run(live())
 
 
+through_proxy = as_test(lived)
+
+
 def jobs(count: int) -> list[JobRecord]:
     return [JobRecord(id=f"j{number:02d}", type="t", created_at=NOW) for number in range(count)]
 
@@ -65,89 +68,79 @@ WHERE = pytest.mark.parametrize("replies_only", [False, True], ids=["request", "
 
 
 @WHERE
-def test_a_reserve_that_was_not_answered_grants_whole_leases(replies_only):
-    async def scenario(between: Proxy, opened: RedisDriver) -> None:
-        await warm(opened)
-        await opened.enqueue(jobs(3), NOW)
-        between.drop(replies_only)
-        held = await opened.reserve(["default"], NOW, LEASE, 2, "w")
-        assert [each.job.id for each in held] == ["j00", "j01"]
-        assert {(each.job.deliveries, each.job.lost) for each in held} == {(1, 0)}
-        # The first try had its time before the second was made; the leases begin with the second.
-        assert all(each.lease.expires_at >= NOW + TIMEOUT + LEASE for each in held)
-        late = held[0].lease.expires_at - timedelta(milliseconds=1)
-        assert (await opened.inspect("j00", late)).state == "inflight"
-        assert [each.job.id for each in await opened.reserve(["default", "other"], late, LEASE, 5)] == ["j02"]
-        assert await opened.settle([Ack(each.lease) for each in held], late) == [None, None]
-
-    lived(scenario)
+@through_proxy
+async def test_a_reserve_that_was_not_answered_grants_whole_leases(between, opened, replies_only):
+    await warm(opened)
+    await opened.enqueue(jobs(3), NOW)
+    between.drop(replies_only)
+    held = await opened.reserve(["default"], NOW, LEASE, 2, "w")
+    assert [each.job.id for each in held] == ["j00", "j01"]
+    assert {(each.job.deliveries, each.job.lost) for each in held} == {(1, 0)}
+    # The first try had its time before the second was made; the leases begin with the second.
+    assert all(each.lease.expires_at >= NOW + TIMEOUT + LEASE for each in held)
+    late = held[0].lease.expires_at - timedelta(milliseconds=1)
+    assert (await opened.inspect("j00", late)).state == "inflight"
+    assert [each.job.id for each in await opened.reserve(["default", "other"], late, LEASE, 5)] == ["j02"]
+    assert await opened.settle([Ack(each.lease) for each in held], late) == [None, None]
 
 
 @WHERE
-def test_an_extend_that_was_not_answered_begins_anew(replies_only):
-    async def scenario(between: Proxy, opened: RedisDriver) -> None:
-        await warm(opened)
-        await opened.enqueue(jobs(1), NOW)
-        (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
-        between.drop(replies_only)
-        (lease,) = await opened.extend([held.lease], NOW, LEASE)
-        assert isinstance(lease, Lease)
-        assert lease.expires_at >= NOW + TIMEOUT + LEASE
-        assert (await opened.inspect("j00", lease.expires_at - timedelta(milliseconds=1))).state == "inflight"
-
-    lived(scenario)
+@through_proxy
+async def test_an_extend_that_was_not_answered_begins_anew(between, opened, replies_only):
+    await warm(opened)
+    await opened.enqueue(jobs(1), NOW)
+    (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
+    between.drop(replies_only)
+    (lease,) = await opened.extend([held.lease], NOW, LEASE)
+    assert isinstance(lease, Lease)
+    assert lease.expires_at >= NOW + TIMEOUT + LEASE
+    assert (await opened.inspect("j00", lease.expires_at - timedelta(milliseconds=1))).state == "inflight"
 
 
-def test_an_extend_that_took_too_long_returns_no_lease(monkeypatch):
-    async def scenario(between: Proxy, opened: RedisDriver) -> None:
-        await opened.enqueue(jobs(1), NOW)
-        (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
-        monkeypatch.setattr(leases, "elapsed_ms", lambda began: 30_000)
-        assert isinstance((await opened.extend([held.lease], NOW, LEASE))[0], LeaseExpired)
-        monkeypatch.setattr(leases, "elapsed_ms", lambda began: 29_999)
-        assert isinstance((await opened.extend([held.lease], NOW, LEASE))[0], Lease)
-
-    lived(scenario)
+@through_proxy
+async def test_an_extend_that_took_too_long_returns_no_lease(between: Proxy, opened: RedisDriver, monkeypatch) -> None:
+    await opened.enqueue(jobs(1), NOW)
+    (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
+    monkeypatch.setattr(leases, "elapsed_ms", lambda began: 30_000)
+    assert isinstance((await opened.extend([held.lease], NOW, LEASE))[0], LeaseExpired)
+    monkeypatch.setattr(leases, "elapsed_ms", lambda began: 29_999)
+    assert isinstance((await opened.extend([held.lease], NOW, LEASE))[0], Lease)
 
 
 @WHERE
-def test_an_enqueue_and_a_settle_that_were_not_answered(replies_only):
-    async def scenario(between: Proxy, opened: RedisDriver) -> None:
-        await warm(opened)
-        await opened.enqueue(jobs(1), NOW)
-        (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
-        between.drop(replies_only)
-        assert await opened.settle([Ack(held.lease)], NOW) == [None]
-        between.drop(replies_only)
-        await opened.enqueue([JobRecord(id="late", type="t")], NOW)
-        joined = int(servers.shared().run("HGET", "{default}:job:late", "updated_ms"))
-        assert (joined >= to_ms(NOW + TIMEOUT)) is not replies_only  # the second try joins when it is made
-        assert (await opened.counts(NOW))["default"]["done"] == 1
-
-    lived(scenario)
+@through_proxy
+async def test_an_enqueue_and_a_settle_that_were_not_answered(between, opened, replies_only):
+    await warm(opened)
+    await opened.enqueue(jobs(1), NOW)
+    (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
+    between.drop(replies_only)
+    assert await opened.settle([Ack(held.lease)], NOW) == [None]
+    between.drop(replies_only)
+    await opened.enqueue([JobRecord(id="late", type="t")], NOW)
+    joined = int(servers.shared().run("HGET", "{default}:job:late", "updated_ms"))
+    assert (joined >= to_ms(NOW + TIMEOUT)) is not replies_only  # the second try joins when it is made
+    assert (await opened.counts(NOW))["default"]["done"] == 1
 
 
-def test_a_network_that_is_gone_is_noticed_although_new_connections_hang():
-    async def scenario(between: Proxy, opened: RedisDriver) -> None:
-        await opened.enqueue(jobs(1), NOW)
-        (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
-        between.become("black hole")
-        answers = await asyncio.gather(
-            opened.enqueue(jobs(2), NOW),
-            opened.reserve(["default"], NOW, LEASE, 1),
-            opened.extend([held.lease], NOW, LEASE),
-            opened.settle([Ack(held.lease)], NOW),
-            opened.counts(NOW),
-            return_exceptions=True,
-        )
-        for answer in answers:
-            assert isinstance(answer, BackendUnavailable), answer
-            assert "within 0.3 s" in str(answer)
-        between.become("whole")
-        between.reset()
-        await opened.settle([Ack(held.lease)], NOW)
-
-    lived(scenario)
+@through_proxy
+async def test_a_network_that_is_gone_is_noticed_although_new_connections_hang(between, opened):
+    await opened.enqueue(jobs(1), NOW)
+    (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
+    between.become("black hole")
+    answers = await asyncio.gather(
+        opened.enqueue(jobs(2), NOW),
+        opened.reserve(["default"], NOW, LEASE, 1),
+        opened.extend([held.lease], NOW, LEASE),
+        opened.settle([Ack(held.lease)], NOW),
+        opened.counts(NOW),
+        return_exceptions=True,
+    )
+    for answer in answers:
+        assert isinstance(answer, BackendUnavailable), answer
+        assert "within 0.3 s" in str(answer)
+    between.become("whole")
+    between.reset()
+    await opened.settle([Ack(held.lease)], NOW)
 
 
 def test_by_default_a_lost_connection_is_noticed_well_within_the_lease():

@@ -12,7 +12,7 @@ from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
 from taskharbor.drivers.redis.cluster_router import ClusterRouter
 from taskharbor.flow import chain
-from tests.drivers.redis_stores import emptied, with_driver
+from tests.drivers.redis_stores import as_test, emptied, with_driver
 from tests.servers import redis as servers
 from tests.servers.ports import free_port
 
@@ -61,10 +61,13 @@ def test_a_step_gets_the_result_of_a_job_without_a_location(kind: str) -> None:
     assert sorted(charged, key=str) == sorted(({"amount": amount} for amount in range(CHAINS)), key=str)
 
 
-def live(kind: str, story: Callable[[RedisDriver, Any], Awaitable[None]]) -> None:
+def live(story: Callable[[RedisDriver, Any], Awaitable[None]], kind: str) -> None:
     dsn, store = store_of(kind)
     with store.client() as client:
         with_driver(dsn, lambda driver: story(driver, client))
+
+
+on_store = as_test(live)
 
 
 def job(id: str, queue: str, *depends_on: str) -> JobRecord:
@@ -77,53 +80,46 @@ async def acked(driver: RedisDriver, queue: str, result: bytes | None = None) ->
 
 
 @KINDS
-def test_results_are_found_by_a_search_without_a_location(kind: str) -> None:
-    async def story(driver: RedisDriver, client: Any) -> None:
-        await driver.enqueue([job("a", "one"), job("b", "two"), job("c", "three")], NOW)
-        await acked(driver, "one", b"1")
-        await acked(driver, "two")
-        forget_locations(client)
-        assert await driver.results(["a", "b", "c", "d"]) == {"a": b"1", "b": None}
-
-    live(kind, story)
+@on_store
+async def test_results_are_found_by_a_search_without_a_location(driver: RedisDriver, client: Any, kind: str) -> None:
+    await driver.enqueue([job("a", "one"), job("b", "two"), job("c", "three")], NOW)
+    await acked(driver, "one", b"1")
+    await acked(driver, "two")
+    forget_locations(client)
+    assert await driver.results(["a", "b", "c", "d"]) == {"a": b"1", "b": None}
 
 
 @KINDS
-def test_a_search_begins_in_the_queue_that_the_waiting_job_names(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_store
+async def test_a_search_begins_in_the_queue_that_the_waiting_job_names(driver, client, kind, monkeypatch):
     """In a large store, and where the list of queues was lost as well, a search may not come to that queue."""
+    await driver.enqueue([job("a", "one"), job("b", "two", "a")], NOW)
+    await acked(driver, "one", b"1")
+    forget_locations(client)
+    (held,) = await driver.reserve(["two"], NOW, LEASE, 1)
+    assert held.job.depends_on == ("a",)
 
-    async def story(driver: RedisDriver, client: Any) -> None:
-        await driver.enqueue([job("a", "one"), job("b", "two", "a")], NOW)
-        await acked(driver, "one", b"1")
-        forget_locations(client)
-        (held,) = await driver.reserve(["two"], NOW, LEASE, 1)
-        assert held.job.depends_on == ("a",)
+    async def none() -> list[str]:
+        return []
 
-        async def none() -> list[str]:
-            return []
-
-        monkeypatch.setattr(driver.reader, "queues", none)
-        assert await driver.results(["a"]) == {"a": b"1"}
-
-    live(kind, story)
+    monkeypatch.setattr(driver.reader, "queues", none)
+    assert await driver.results(["a"]) == {"a": b"1"}
 
 
 @KINDS
-def test_a_sweep_stores_lost_locations_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(driver: RedisDriver, client: Any) -> None:
-        ids = [f"job-{number}" for number in range(30)]
-        await driver.enqueue([job(id, "one") for id in ids], NOW)
-        await acked(driver, "one", b"1")
-        forget_locations(client)
-        await driver.prune(NOW - LEASE, 100)
+@on_store
+async def test_a_sweep_stores_lost_locations_again(driver, client, kind, monkeypatch):
+    ids = [f"job-{number}" for number in range(30)]
+    await driver.enqueue([job(id, "one") for id in ids], NOW)
+    await acked(driver, "one", b"1")
+    forget_locations(client)
+    await driver.prune(NOW - LEASE, 100)
 
-        async def none(*_: Any) -> dict[str, str]:
-            return {}
+    async def none(*_: Any) -> dict[str, str]:
+        return {}
 
-        monkeypatch.setattr(driver.reader, "find_queues", none)
-        assert set(await driver.reader.find(ids, 0)) == set(ids)
-
-    live(kind, story)
+    monkeypatch.setattr(driver.reader, "find_queues", none)
+    assert set(await driver.reader.find(ids, 0)) == set(ids)
 
 
 def test_while_a_node_is_away_no_result_is_called_gone() -> None:
@@ -144,7 +140,7 @@ def test_while_a_node_is_away_no_result_is_called_gone() -> None:
         for lost in (False, True):
             if lost:
                 forget_locations(client)
-            driver.store.endpoint.run = away  # type: ignore[method-assign]  # one node of the shared Cluster is cut off
+            driver.store.endpoint.run = away  # type: ignore[method-assign,assignment]  # one node of the shared Cluster is cut off
             try:
                 with pytest.raises(BackendUnavailable):
                     await driver.results(["a"])
@@ -152,7 +148,7 @@ def test_while_a_node_is_away_no_result_is_called_gone() -> None:
                 driver.store.endpoint.run = run  # type: ignore[method-assign]  # and is back
             assert await driver.results(["a"]) == {"a": b"1"}
 
-    live("cluster", story)
+    live(story, "cluster")
 
 
 def test_a_search_that_a_dead_node_stops_is_an_outage() -> None:
@@ -167,4 +163,4 @@ def test_a_search_that_a_dead_node_stops_is_an_outage() -> None:
             with pytest.raises(BackendUnavailable):
                 await call()
 
-    live("cluster", story)
+    live(story, "cluster")

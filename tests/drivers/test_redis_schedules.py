@@ -14,7 +14,7 @@ from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.times import to_us
 from taskharbor.omniq import OmniQ
 from tests import lanes
-from tests.drivers.redis_stores import emptied, live, visit_all, with_driver
+from tests.drivers.redis_stores import emptied, live, on_store, visit_all, with_driver
 from tests.drivers.test_redis_full import empty, everything, full
 from tests.servers import redis as servers
 
@@ -81,23 +81,20 @@ def place(one: StoredSchedule) -> bytes:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_nothing_is_left_of_rows_that_are_gone(server):
+@on_store
+async def test_nothing_is_left_of_rows_that_are_gone(driver, client, server):
     """Nor of the places and queues that they had."""
-
-    async def story(driver, client):
-        one, two = row("a", 1), row("b", 2)
-        await add(driver, one, two)
-        later = row("a", 3, version=2)
-        assert await driver.change_schedules([change(one, later)], NOW) == [True]
-        assert client.zrange(DUE, 0, -1) == [place(two), place(later)]
-        moved = row("a", 3, version=3, queue="p")
-        assert await driver.change_schedules([change(later, moved), change(two, None)], NOW) == [True, True]
-        assert client.exists(NAMES, DUE) == 0
-        assert client.hlen(ROWS) == client.zcard(ALL_NAMES) == client.zcard("{th:schedules}:due:p") == 1
-        assert await driver.change_schedules([change(moved, None)], NOW) == [True]
-        assert list(client.scan_iter("{*", count=1000)) == []
-
-    live(story, server)
+    one, two = row("a", 1), row("b", 2)
+    await add(driver, one, two)
+    later = row("a", 3, version=2)
+    assert await driver.change_schedules([change(one, later)], NOW) == [True]
+    assert client.zrange(DUE, 0, -1) == [place(two), place(later)]
+    moved = row("a", 3, version=3, queue="p")
+    assert await driver.change_schedules([change(later, moved), change(two, None)], NOW) == [True, True]
+    assert client.exists(NAMES, DUE) == 0
+    assert client.hlen(ROWS) == client.zcard(ALL_NAMES) == client.zcard("{th:schedules}:due:p") == 1
+    assert await driver.change_schedules([change(moved, None)], NOW) == [True]
+    assert list(client.scan_iter("{*", count=1000)) == []
 
 
 # A full server
@@ -173,25 +170,23 @@ def test_a_reply_that_was_lost(server, script, which, monkeypatch):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_two_changes_of_one_row_in_a_call_whose_reply_was_lost(server, monkeypatch):
-    async def story(driver, client):
-        await add(driver, row("a"))
-        real, lost = pool.RedisPool.call, list[object]()
+@on_store
+async def test_two_changes_of_one_row_in_a_call_whose_reply_was_lost(driver, client, server, monkeypatch):
+    await add(driver, row("a"))
+    real, lost = pool.RedisPool.call, list[object]()
 
-        async def losing(self: Any, *commands: Any, **options: Any) -> Any:
-            replies = await real(self, *commands, **options)
-            if load("change_schedules").sha in commands[0] and not lost:
-                lost.append(replies)
-                raise Lost("the connection is lost")
-            return replies
+    async def losing(self: Any, *commands: Any, **options: Any) -> Any:
+        replies = await real(self, *commands, **options)
+        if load("change_schedules").sha in commands[0] and not lost:
+            lost.append(replies)
+            raise Lost("the connection is lost")
+        return replies
 
-        monkeypatch.setattr(pool.RedisPool, "call", losing)
-        changes = [change(row("a"), row("a", version=2), job("x")), change(row("a", version=2), row("a", version=3))]
-        assert await driver.change_schedules(changes, NOW) == [True, True]
-        assert lost
-        assert await driver.counts(NOW) == {"q": {"ready": 1}}
-
-    live(story, server)
+    monkeypatch.setattr(pool.RedisPool, "call", losing)
+    changes = [change(row("a"), row("a", version=2), job("x")), change(row("a", version=2), row("a", version=3))]
+    assert await driver.change_schedules(changes, NOW) == [True, True]
+    assert lost
+    assert await driver.counts(NOW) == {"q": {"ready": 1}}
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -210,47 +205,43 @@ def test_a_change_waits_for_replicas_in_durable_mode(server):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_schedules_make_no_queue_known_and_outlive_its_jobs(server):
-    async def story(driver, client):
-        rows = [row("a"), row("b", queue="p")]
-        await add(driver, *rows)
-        assert await driver.queues() == []
-        assert await driver.counts(NOW) == {}
-        assert client.zcard("{th}:queues") == 0
-        await driver.pause("q")
-        await driver.resume("q")
-        await driver.enqueue([job("x")], NOW)
-        assert await driver.queues() == ["q"]
-        assert await driver.delete(["x"]) == [None]
-        await driver.prune(NOW + timedelta(days=9), 1000)
+@on_store
+async def test_schedules_make_no_queue_known_and_outlive_its_jobs(driver, client, server):
+    rows = [row("a"), row("b", queue="p")]
+    await add(driver, *rows)
+    assert await driver.queues() == []
+    assert await driver.counts(NOW) == {}
+    assert client.zcard("{th}:queues") == 0
+    await driver.pause("q")
+    await driver.resume("q")
+    await driver.enqueue([job("x")], NOW)
+    assert await driver.queues() == ["q"]
+    assert await driver.delete(["x"]) == [None]
+    await driver.prune(NOW + timedelta(days=9), 1000)
+    for queue in ("q", "p"):
+        await driver.opened.sweeper.sweep(queue, to_us(NOW) // 1000)
+    await visit_all(driver.store, ["q", "p"], to_us(NOW) // 1000)
+    if server == "cluster":
+        driver.store.router._unused = {"{th}:busy": {"q", "p"}, "{th}:queues": {"q", "p"}}
         for queue in ("q", "p"):
-            await driver.opened.sweeper.sweep(queue, to_us(NOW) // 1000)
-        await visit_all(driver.store, ["q", "p"], to_us(NOW) // 1000)
-        if server == "cluster":
-            driver.store.router._unused = {"{th}:busy": {"q", "p"}, "{th}:queues": {"q", "p"}}
-            for queue in ("q", "p"):
-                await driver.store.router._forget(queue)
-        assert await driver.queues() == []
-        assert await listed(driver) == rows
-        assert await due(driver, queues=["q", "p"]) == rows
-        assert await listed(driver, queue="p") == rows[1:]
-
-    live(story, server)
+            await driver.store.router._forget(queue)
+    assert await driver.queues() == []
+    assert await listed(driver) == rows
+    assert await due(driver, queues=["q", "p"]) == rows
+    assert await listed(driver, queue="p") == rows[1:]
 
 
-def test_a_client_of_omniq_takes_the_job_of_a_schedule():
-    async def story(driver, client):
-        await add(driver, row("a"))
-        fired = job("x", payload=b'{"n":1}', run_at=NOW - timedelta(days=9000), group="g", group_limit=2)
-        assert await driver.change_schedules([change(row("a"), row("a", 5, version=2), fired)], NOW) == [True]
-        with OmniQ(servers.shared().url) as q:
-            taken: Any = q.reserve("q")
-            assert (taken.job_id, taken.payload) == ("x", '{"n":1}')
-            q.ack_success("q", "x", taken.lease_token)
-            assert q.reserve("q") is None
-        assert await listed(driver) == [row("a", 5, version=2)]
-
-    live(story)
+@on_store
+async def test_a_client_of_omniq_takes_the_job_of_a_schedule(driver, client):
+    await add(driver, row("a"))
+    fired = job("x", payload=b'{"n":1}', run_at=NOW - timedelta(days=9000), group="g", group_limit=2)
+    assert await driver.change_schedules([change(row("a"), row("a", 5, version=2), fired)], NOW) == [True]
+    with OmniQ(servers.shared().url) as q:
+        taken: Any = q.reserve("q")
+        assert (taken.job_id, taken.payload) == ("x", '{"n":1}')
+        q.ack_success("q", "x", taken.lease_token)
+        assert q.reserve("q") is None
+    assert await listed(driver) == [row("a", 5, version=2)]
 
 
 def test_blocking_calls_list_and_change_them():
@@ -307,21 +298,18 @@ def test_a_script_makes_a_bounded_number_of_changes_and_reads_some_megabytes():
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_pages_of_many_queues_are_in_one_order(server):
+@on_store
+async def test_pages_of_many_queues_are_in_one_order(driver, client, server):
     """Also where one queue has more of them than are read at once."""
-
-    async def story(driver, client):
-        queues = [f"q{number}" for number in range(7)]
-        rows = [
-            row(f"s{number:03}", -(number % 13) / 1000, queue="q0" if number % 3 else queues[number % 7])
-            for number in range(200)
-        ]
-        await add(driver, *rows)
-        expected = sorted(rows, key=lambda one: (one.next_at, one.name))
-        for limit in (1, 19, 60, 1000):
-            assert await due(driver, limit, queues=queues) == expected
-
-    live(story, server)
+    queues = [f"q{number}" for number in range(7)]
+    rows = [
+        row(f"s{number:03}", -(number % 13) / 1000, queue="q0" if number % 3 else queues[number % 7])
+        for number in range(200)
+    ]
+    await add(driver, *rows)
+    expected = sorted(rows, key=lambda one: (one.next_at, one.name))
+    for limit in (1, 19, 60, 1000):
+        assert await due(driver, limit, queues=queues) == expected
 
 
 # Many clients

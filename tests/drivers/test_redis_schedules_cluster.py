@@ -14,6 +14,7 @@ from taskharbor.drivers.redis.housekeeping import visit
 from taskharbor.drivers.redis.schedules import HOME
 from taskharbor.model.times import to_ms
 from tests import lanes
+from tests.drivers.redis_stores import on_cluster
 from tests.drivers.redis_stores import with_cluster_clients as live
 from tests.servers import redis as servers
 
@@ -83,164 +84,136 @@ def waiting() -> int:
         return count
 
 
-def test_a_client_dies_before_it_delivers():
+@on_cluster
+async def test_a_client_dies_before_it_delivers(one, two):
     """The row has changed, and a worker that looks after the Cluster brings the job."""
-
-    async def story(one, two):
-        await moved_by_one_that_dies(one, "deliver")
-        assert await seen(two) == [NEW]
-        assert waiting() == 1
-        assert HOME in await two.store.router._walk(BUSY, 100)
-        await visit(two.store, HOME, to_ms(NOW), 0)
-        assert (await fired(two), waiting()) == (["fired"], 0)
-
-    live(story)
+    await moved_by_one_that_dies(one, "deliver")
+    assert await seen(two) == [NEW]
+    assert waiting() == 1
+    assert HOME in await two.store.router._walk(BUSY, 100)
+    await visit(two.store, HOME, to_ms(NOW), 0)
+    assert (await fired(two), waiting()) == (["fired"], 0)
 
 
 @pytest.mark.parametrize("step", ["deliver", "_hand_in"])
-def test_a_client_dies_and_the_change_is_sent_again(step):
-    async def story(one, two):
-        await moved_by_one_that_dies(one, step)
-        assert await two.change_schedules([MOVE], NOW) == [True]
-        assert await seen(two) == [NEW]
-        assert (await fired(two), waiting()) == (["fired"], 0)
-
-    live(story)
+@on_cluster
+async def test_a_client_dies_and_the_change_is_sent_again(one, two, step):
+    await moved_by_one_that_dies(one, step)
+    assert await two.change_schedules([MOVE], NOW) == [True]
+    assert await seen(two) == [NEW]
+    assert (await fired(two), waiting()) == (["fired"], 0)
 
 
-def test_a_client_dies_and_another_changes_the_row():
+@on_cluster
+async def test_a_client_dies_and_another_changes_the_row(one, two):
     """What was decided stays: the job of the first change comes with that of the second."""
-
-    async def story(one, two):
-        await moved_by_one_that_dies(one, "deliver")
-        third = row("c", "third")
-        changes = [change(OLD, third, job("refused", "c")), change(NEW, third, job("second", "c"))]
-        assert await two.change_schedules(changes, NOW) == [False, True]
-        assert await seen(two) == [third]
-        assert sorted(await fired(two)) == ["fired", "second"]
-
-    live(story)
+    await moved_by_one_that_dies(one, "deliver")
+    third = row("c", "third")
+    changes = [change(OLD, third, job("refused", "c")), change(NEW, third, job("second", "c"))]
+    assert await two.change_schedules(changes, NOW) == [False, True]
+    assert await seen(two) == [third]
+    assert sorted(await fired(two)) == ["fired", "second"]
 
 
-def test_a_client_dies_and_the_schedule_is_deleted():
-    async def story(one, two):
-        await moved_by_one_that_dies(one, "deliver")
-        assert await two.change_schedules([change(NEW, None)], NOW) == [True]
-        await visit(two.store, HOME, to_ms(NOW), 0)
-        assert (await seen(two), await fired(two)) == ([], ["fired"])
-
-    live(story)
+@on_cluster
+async def test_a_client_dies_and_the_schedule_is_deleted(one, two):
+    await moved_by_one_that_dies(one, "deliver")
+    assert await two.change_schedules([change(NEW, None)], NOW) == [True]
+    await visit(two.store, HOME, to_ms(NOW), 0)
+    assert (await seen(two), await fired(two)) == ([], ["fired"])
 
 
-def test_a_message_that_comes_again_after_its_job_was_deleted():
+@on_cluster
+async def test_a_message_that_comes_again_after_its_job_was_deleted(one, two):
     """A client stands still between reading the message and handing it in. Meanwhile others run and delete the job."""
+    await one.change_schedules([change(None, OLD)], NOW)
+    real = outbox_of(one)._hand_in
 
-    async def story(one, two):
-        await one.change_schedules([change(None, OLD)], NOW)
-        real = outbox_of(one)._hand_in
+    async def slow(target: str, part: Any) -> Any:
+        await visit(two.store, HOME, to_ms(NOW), 0)
+        (held,) = await two.reserve(QUEUES, NOW, timedelta(seconds=9), 9)
+        await two.ack(held.lease, NOW)
+        assert await two.delete([held.job.id]) == [None]
+        return await real(target, part)
 
-        async def slow(target: str, part: Any) -> Any:
-            await visit(two.store, HOME, to_ms(NOW), 0)
-            (held,) = await two.reserve(QUEUES, NOW, timedelta(seconds=9), 9)
-            await two.ack(held.lease, NOW)
-            assert await two.delete([held.job.id]) == [None]
-            return await real(target, part)
-
-        outbox_of(one)._hand_in = slow
-        assert await one.change_schedules([MOVE], NOW) == [True]
-        assert (await fired(two), waiting()) == ([], 0)
-
-    live(story)
+    outbox_of(one)._hand_in = slow
+    assert await one.change_schedules([MOVE], NOW) == [True]
+    assert (await fired(two), waiting()) == ([], 0)
 
 
-def test_a_client_that_stood_still_for_long_reads_messages_again(monkeypatch):
+@on_cluster
+async def test_a_client_that_stood_still_for_long_reads_messages_again(one, two, monkeypatch):
     """Longer than the queue remembers what came: it hands in nothing that it read before."""
+    await one.change_schedules([change(None, OLD)], NOW)
+    handed_in: list[Any] = []
 
-    async def story(one, two):
-        await one.change_schedules([change(None, OLD)], NOW)
-        handed_in: list[Any] = []
+    async def noted(target: str, part: Any) -> list[int]:
+        handed_in.append(target)
+        return [1] * len(part)
 
-        async def noted(target: str, part: Any) -> list[int]:
-            handed_in.append(target)
-            return [1] * len(part)
-
-        outbox_of(one)._hand_in = noted
-        clock = iter(range(0, 10_000, 100))
-        monkeypatch.setattr(outbox, "monotonic", lambda: float(next(clock)))
-        assert await one.change_schedules([MOVE], NOW) == [True]
-        assert (handed_in, waiting()) == ([], 1)
-
-    live(story)
+    outbox_of(one)._hand_in = noted
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(outbox, "monotonic", lambda: float(next(clock)))
+    assert await one.change_schedules([MOVE], NOW) == [True]
+    assert (handed_in, waiting()) == ([], 1)
 
 
-def test_the_job_comes_when_the_node_of_its_queue_is_back(monkeypatch):
+@on_cluster
+async def test_the_job_comes_when_the_node_of_its_queue_is_back(one, two, monkeypatch):
     """The change is made: its row lies on another node."""
+    await one.change_schedules([change(None, OLD)], NOW)
+    endpoint: Any = two.store.endpoint
+    real = endpoint.run
 
-    async def story(one, two):
-        await one.change_schedules([change(None, OLD)], NOW)
-        endpoint: Any = two.store.endpoint
-        real = endpoint.run
+    async def away(args: Any, **how: Any) -> Any:
+        if args.home == "b":
+            raise BackendUnavailable("the node is away")
+        return await real(args, **how)
 
-        async def away(args: Any, **how: Any) -> Any:
-            if args.home == "b":
-                raise BackendUnavailable("the node is away")
-            return await real(args, **how)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(endpoint, "run", away)
-            assert await two.change_schedules([MOVE], NOW) == [True]
-        assert (await seen(one), waiting()) == ([NEW], 1)
-        await visit(one.store, HOME, to_ms(NOW), 0)
-        assert (await fired(one), waiting()) == (["fired"], 0)
-
-    live(story)
+    with monkeypatch.context() as patch:
+        patch.setattr(endpoint, "run", away)
+        assert await two.change_schedules([MOVE], NOW) == [True]
+    assert (await seen(one), waiting()) == ([NEW], 1)
+    await visit(one.store, HOME, to_ms(NOW), 0)
+    assert (await fired(one), waiting()) == (["fired"], 0)
 
 
-def test_a_refused_change_leaves_nothing_behind():
-    async def story(one, two):
-        await one.change_schedules([change(None, OLD)], NOW)
-        other = row("b", "other")
-        refused = [change(None, other, job("x", "b")), change(NEW, other, job("x", "b")), change(NEW, None)]
-        assert await two.change_schedules(refused, NOW) == [False] * 3
-        assert await seen(two) == [OLD]
-        assert (await fired(two), waiting()) == ([], 0)
-
-    live(story)
+@on_cluster
+async def test_a_refused_change_leaves_nothing_behind(one, two):
+    await one.change_schedules([change(None, OLD)], NOW)
+    other = row("b", "other")
+    refused = [change(None, other, job("x", "b")), change(NEW, other, job("x", "b")), change(NEW, None)]
+    assert await two.change_schedules(refused, NOW) == [False] * 3
+    assert await seen(two) == [OLD]
+    assert (await fired(two), waiting()) == ([], 0)
 
 
-def test_a_row_that_has_the_revision_already_stays_where_it_is():
-    async def story(one, two):
-        await one.change_schedules([change(None, OLD)], NOW)
-        there = row("b", OLD.revision)
-        assert await two.change_schedules([change(OLD, there), change(None, there)], NOW) == [True, True]
-        assert await seen(two) == [OLD]
-
-    live(story)
+@on_cluster
+async def test_a_row_that_has_the_revision_already_stays_where_it_is(one, two):
+    await one.change_schedules([change(None, OLD)], NOW)
+    there = row("b", OLD.revision)
+    assert await two.change_schedules([change(OLD, there), change(None, there)], NOW) == [True, True]
+    assert await seen(two) == [OLD]
 
 
-def test_jobs_of_a_queue_come_in_the_order_of_their_changes():
+@on_cluster
+async def test_jobs_of_a_queue_come_in_the_order_of_their_changes(one, two):
     """Of rows that are there, that are new, and that come from elsewhere."""
-
-    async def story(one, two):
-        names = "edfabc"
-        old = [row("b" if name in "af" else "a", f"{name}1", name=name) for name in names if name in "abf"]
-        await one.change_schedules([change(None, each) for each in old], NOW)
-        known = {each.name: each for each in old}
-        changes = [change(known.get(name), row("a", f"{name}2", name=name), job(f"{name}-job", "a")) for name in names]
-        assert await two.change_schedules(changes, NOW) == [True] * 6
-        assert await fired(two) == [f"{name}-job" for name in names]
-        assert [each.revision for each in (await two.schedules(queue="a")).items] == [f"{name}2" for name in "abcdef"]
-
-    live(story)
+    names = "edfabc"
+    old = [row("b" if name in "af" else "a", f"{name}1", name=name) for name in names if name in "abf"]
+    await one.change_schedules([change(None, each) for each in old], NOW)
+    known = {each.name: each for each in old}
+    changes = [change(known.get(name), row("a", f"{name}2", name=name), job(f"{name}-job", "a")) for name in names]
+    assert await two.change_schedules(changes, NOW) == [True] * 6
+    assert await fired(two) == [f"{name}-job" for name in names]
+    assert [each.revision for each in (await two.schedules(queue="a")).items] == [f"{name}2" for name in "abcdef"]
 
 
-def test_the_job_of_a_change_is_known_in_another_queue():
-    async def story(one, two):
-        await one.enqueue([job("fired", "c")], NOW)
-        assert await two.change_schedules([change(None, OLD), MOVE], NOW) == [True, True]
-        assert (await seen(two), await fired(two), waiting()) == ([NEW], ["fired"], 0)
-
-    live(story)
+@on_cluster
+async def test_the_job_of_a_change_is_known_in_another_queue(one, two):
+    await one.enqueue([job("fired", "c")], NOW)
+    assert await two.change_schedules([change(None, OLD), MOVE], NOW) == [True, True]
+    assert (await seen(two), await fired(two), waiting()) == ([NEW], ["fired"], 0)
 
 
 class Shaky:

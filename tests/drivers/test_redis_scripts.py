@@ -1,12 +1,14 @@
 """The Lua of the Redis driver as a whole: nothing is used that a script has left out, numbers are printed whole."""
 
+import ast
 import re
 from importlib.resources import files
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from taskharbor.drivers.redis import scripts
-from taskharbor.drivers.redis.script_args import ScriptArgs
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -87,20 +89,31 @@ def test_the_first_write_says_whether_a_full_server_refuses(package, name):
         assert not any(guard for guard, _ in said[1:])
 
 
-ARGS = {args.script: args for args in ScriptArgs.__subclasses__()}
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_unpacks_the_fields_of_its_struct_under_their_names(name):
+def test_a_script_names_its_arguments_in_one_line(name):
     text = scripts.source(scripts.PACKAGE, f"{name}.lua")
-    (unpacked,) = re.findall(r"^local (.*) = unpack\(cmsgpack\.unpack\(ARGV\[1\]\)\)$", text, re.MULTILINE)
-    fields = ["q" if field == "queue" else field for field in ARGS[name].__struct_fields__]
-    assert unpacked.split(", ") == fields
-    assert fields[:3] == ["now", "cluster", "home"]
+    assert len(re.findall(r"\bARGS\b", re.sub(r"--[^\n]*", "", text))) == bool(scripts.load(name).arguments)
 
 
-def test_every_struct_has_a_script():
-    assert sorted(ARGS) == SCRIPTS
+def test_every_call_gives_its_script_arguments_that_it_names():
+    called: set[str] = set()
+    for path in Path(scripts.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ScriptCall":
+                names = [node.args[0].value] if isinstance(node.args[0], ast.Constant) else ["admin", "amend"]
+                given = {word.arg for word in node.keywords} - {None, "now", "home"}
+                for name in map(str, names):
+                    assert given <= scripts.load(name).arguments.keys(), f"{path.name}:{node.lineno}"
+                called.update(map(str, names))
+    assert sorted(called) == SCRIPTS
+
+
+def test_an_argument_that_a_script_does_not_name_is_refused():
+    script, call = scripts.load("pause"), scripts.ScriptCall("pause", home="q", queue="q", on=True)
+    assert list(script.arguments) == ["queue", "on"]
+    assert msgspec.msgpack.decode(call.packed(script, True, 7)) == [7, True, "q", "q", True]
+    with pytest.raises(TypeError, match=r"^pause.lua: expected queue, on; got queue, off$"):
+        scripts.ScriptCall("pause", queue="q", off=1).packed(script, False)
 
 
 FIELDS = {"th.now", "th.cluster", "th.home", "th.number", "th.young", "th.trusting"}

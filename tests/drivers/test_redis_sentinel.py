@@ -1,6 +1,7 @@
 """A primary that sentinels name: found, checked, and followed when another takes its place."""
 
 import asyncio
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -79,14 +80,14 @@ def test_a_primary_that_was_replaced_is_left():
         await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], NOW)
         (one,) = await driver.reserve(["default"], NOW, LEASE, 1)
         await endpoint.ask("WAIT", 1, 60_000)
-        first = endpoint._primary.address
+        first = endpoint.primary.pool.address
         await asyncio.to_thread(watched.fail_over)
-        endpoint._check_at = 0.0  # as a second later
+        endpoint.primary.check_at = 0.0  # as a second later
         assert await driver.settle([Ack(one.lease)], NOW) == [None]
         (two,) = await driver.reserve(["default"], NOW, LEASE, 1)
         assert await driver.extend([two.lease], NOW, LEASE) == [two.lease]
         assert (await driver.counts(NOW))["default"] == {"done": 1, "inflight": 1}
-        assert endpoint._primary.address != first
+        assert endpoint.primary.pool.address != first
         await asyncio.to_thread(watched.settle)
         assert (await driver.counts(NOW))["default"] == {"done": 1, "inflight": 1}
 
@@ -101,12 +102,12 @@ def test_a_server_that_the_sentinels_name_must_be_a_primary():
 
     async def story(driver):
         endpoint = driver.store.endpoint
-        await endpoint._left(endpoint._primary)
+        await endpoint.primary.left(endpoint.primary.pool)
 
-        async def stale():
+        async def stale(deadline):
             return "127.0.0.1", replica.port
 
-        endpoint._address = stale
+        endpoint.primary.address = stale
         with pytest.raises(
             BackendUnavailable, match=f"127.0.0.1:{replica.port}, which the sentinels name, is a replica"
         ):
@@ -122,24 +123,24 @@ def test_sentinels_that_are_away_hold_up_nothing(monkeypatch):
     monkeypatch.setattr(sentinel, "CHECK_EVERY_S", 0.0)
 
     async def story(driver):
-        endpoint, asked = driver.store.endpoint, []
-        first = endpoint._primary
+        primary, asked = driver.store.endpoint.primary, []
+        first = primary.pool
 
-        async def silent():
+        async def silent(deadline):
             asked.append("for good")
             await asyncio.Event().wait()
 
-        async def away():
+        async def away(deadline):
             asked.append("at once")
             raise OSError("nobody answers")
 
-        endpoint._address = away
+        primary.address = away
         assert not await driver.is_paused("default")
-        endpoint._address = silent
+        primary.address = silent
         assert not await driver.is_paused("default")
         assert not await driver.is_paused("default")
         assert asked == ["at once", "for good"]
-        assert endpoint._primary is first
+        assert primary.pool is first
 
     opened(f"{watched.url}?checks=0", story)
 
@@ -180,16 +181,15 @@ def test_the_answer_of_the_latest_configuration_counts(monkeypatch):
     """More than half are waited for; a sentinel that was cut off may name a primary that was replaced."""
     answers = {"a": (3, ("old", 1)), "b": (4, ("new", 1)), "c": (3, ("old", 1)), "d": None, "e": None}
 
-    async def asked(self, pool):
+    async def answer(self, pool, deadline):
         if pool.address[0] == "e":
             await asyncio.Event().wait()  # does not answer
         return answers[pool.address[0]]
 
-    monkeypatch.setattr(sentinel.SentinelEndpoint, "_asked", asked)
+    monkeypatch.setattr(sentinel.Primary, "_answer", answer)
 
     async def story(hosts):
-        endpoint = sentinel.SentinelEndpoint(parse(f"redis+sentinel://{hosts}/s"), "")
-        return await endpoint._address()
+        return await sentinel.Primary(parse(f"redis+sentinel://{hosts}/s")).address(math.inf)
 
     assert asyncio.run(story("a,b,c,d,e")) == ("new", 1)
 

@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.drivers import Ack, Cancelled, Fail, JobRecord, State
 from tests import lanes
-from tests.drivers.redis_stores import live
+from tests.drivers.redis_stores import live, on_quiet_store, on_store
 from tests.omniq.store import Store
 
 pytestmark = pytest.mark.lane("redis")
@@ -102,28 +102,26 @@ async def runs(driver, id: str) -> None:
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("how", ["deleted", "written over"])
 @pytest.mark.parametrize("server", ["redis7", "cluster"])
-def test_a_record_that_is_in_no_list_is_put_back(server, how, kind, caplog):
-    async def story(driver, client):
-        await make(driver, kind, "lost")
-        place, lane = PLACES[kind]
-        place = place.replace("%s", "lost")
-        store = Store(client, "q")
-        assert store.where("lost") == [lane]
-        client.delete(place)
-        if not kind.endswith("edges"):
-            assert store.where("lost") == []
-            if how == "written over":
-                client.set(place, "text")
-        with caplog.at_level(logging.WARNING, "taskharbor.drivers.redis"):
-            await swept(driver)
-        said = [record.getMessage() for record in caplog.records]
-        assert said == ["queue q: 1 job(s) were in no list or set and were put back: lost"]
-        assert store.where("lost") == [lane]
-        await runs(driver, "lost")
+@on_store
+async def test_a_record_that_is_in_no_list_is_put_back(driver, client, server, how, kind, caplog):
+    await make(driver, kind, "lost")
+    place, lane = PLACES[kind]
+    place = place.replace("%s", "lost")
+    store = Store(client, "q")
+    assert store.where("lost") == [lane]
+    client.delete(place)
+    if not kind.endswith("edges"):
+        assert store.where("lost") == []
+        if how == "written over":
+            client.set(place, "text")
+    with caplog.at_level(logging.WARNING, "taskharbor.drivers.redis"):
         await swept(driver)
-        assert len(caplog.records) == 1
-
-    live(story, server)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["queue q: 1 job(s) were in no list or set and were put back: lost"]
+    assert store.where("lost") == [lane]
+    await runs(driver, "lost")
+    await swept(driver)
+    assert len(caplog.records) == 1
 
 
 def contents(client) -> dict[bytes, object]:
@@ -207,27 +205,24 @@ def test_a_list_whose_order_no_time_explains_is_read_whole(caplog):
 @pytest.mark.parametrize("state", [None, "nobody knows", "wait"])
 @pytest.mark.parametrize("kind", ["done", "done, and kept", "done by another client", "cancelled", "blocked"])
 @pytest.mark.parametrize("server", ["redis7", "cluster"])
-def test_a_record_that_lost_its_state_is_counted_once(server, kind, state):
+@on_quiet_store
+async def test_a_record_that_lost_its_state_is_counted_once(driver, client, server, kind, state):
     """It is still in the set of its old state, where a sweep does not look for it."""
-
-    async def story(driver, client):
-        if kind == "done, and kept":
-            await driver.enqueue([job("a", keep_for=timedelta(days=300))], NOW)
-            (held,) = await driver.reserve(["q"], NOW, LEASE, 1, "w")
-            await driver.settle([Ack(held.lease)], NOW)
-        else:
-            await make(driver, kind.partition(",")[0].partition(" ")[0], "a")
-        if kind == "done by another client":
-            client.zrem("{q}:th:done", "a")
-            client.lpush("{q}:completed", "a")
-        if state is None:
-            client.hdel("{q}:job:a", "state")
-        else:
-            client.hset("{q}:job:a", "state", state)
-        await swept(driver)
-        expected = "ready" if state == "wait" else "dlq"
-        assert (await driver.counts(NOW))["q"] == {expected: 1}
-        assert [str(one.state) for one in (await driver.list(now=NOW, queue="q")).items] == [expected]
-        assert not client.exists("{q}:th:kept")
-
-    live(story, server, housekeeping=False)
+    if kind == "done, and kept":
+        await driver.enqueue([job("a", keep_for=timedelta(days=300))], NOW)
+        (held,) = await driver.reserve(["q"], NOW, LEASE, 1, "w")
+        await driver.settle([Ack(held.lease)], NOW)
+    else:
+        await make(driver, kind.partition(",")[0].partition(" ")[0], "a")
+    if kind == "done by another client":
+        client.zrem("{q}:th:done", "a")
+        client.lpush("{q}:completed", "a")
+    if state is None:
+        client.hdel("{q}:job:a", "state")
+    else:
+        client.hset("{q}:job:a", "state", state)
+    await swept(driver)
+    expected = "ready" if state == "wait" else "dlq"
+    assert (await driver.counts(NOW))["q"] == {expected: 1}
+    assert [str(one.state) for one in (await driver.list(now=NOW, queue="q")).items] == [expected]
+    assert not client.exists("{q}:th:kept")

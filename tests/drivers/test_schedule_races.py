@@ -17,14 +17,7 @@ from typing import Any, cast
 import pytest
 
 from taskharbor.conformance.environment import opened
-from taskharbor.drivers import (
-    BackendUnavailable,
-    Driver,
-    JobRecord,
-    ScheduleChange,
-    StoredSchedule,
-    open_driver,
-)
+from taskharbor.drivers import BackendUnavailable, Driver, JobRecord, ScheduleChange, StoredSchedule, open_driver
 from tests import lanes
 from tests.drivers.head_stores import PLACES, on_every_store
 
@@ -37,10 +30,7 @@ THREADS = 4
 TRIES = 100
 
 
-pytestmark = [
-    pytest.mark.timeout(3600),
-    on_every_store,
-]
+pytestmark = [pytest.mark.timeout(3600), on_every_store]
 
 
 @pytest.fixture

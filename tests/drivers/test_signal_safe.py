@@ -1,4 +1,4 @@
-"""Places that no thread starves for, and signals that wait for the end of a block."""
+"""A limit of threads that starves none, and signals that wait for the end of a block."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals, Places
+from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals, ThreadLimit
 from tests.client.test_portal import run_script
 
 pytestmark = pytest.mark.lane("unit")
@@ -35,7 +35,7 @@ def received() -> Iterator[list[int]]:
 
 
 def test_a_place_goes_to_the_thread_that_waits_not_to_one_that_comes_back_quickly() -> None:
-    places, me = Places(1), threading.get_ident()
+    places, me = ThreadLimit(1), threading.get_ident()
     assert places.enter(0)
     thread = threading.Thread(target=places.enter, args=(PATIENCE_S,))
     thread.start()
@@ -49,7 +49,7 @@ def test_a_place_goes_to_the_thread_that_waits_not_to_one_that_comes_back_quickl
 
 
 def test_a_thread_that_is_inside_stays_inside_and_a_place_that_is_free_is_taken_without_waiting() -> None:
-    places = Places(1)
+    places = ThreadLimit(1)
     assert places.enter(-1)
     assert places.enter(-1)
 

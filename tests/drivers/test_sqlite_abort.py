@@ -135,134 +135,117 @@ async def written(driver: SqliteDriver) -> list[Any]:
 
 
 @pytest.mark.parametrize("doing", DOING)
-def test_a_plain_function(tmp_path, doing):
-    async def live():
-        async with opened(tmp_path / "jobs.db") as (driver, lease):
-            transaction, step = driver.transaction_sync(lease), Step()
+async def test_a_plain_function(tmp_path, doing):
+    async with opened(tmp_path / "jobs.db") as (driver, lease):
+        transaction, step = driver.transaction_sync(lease), Step()
 
-            def handler():
-                with transaction as connection:
-                    connection.execute("INSERT INTO orders VALUES (1)")
-                    doing(connection, step)
+        def handler():
+            with transaction as connection:
+                connection.execute("INSERT INTO orders VALUES (1)")
+                doing(connection, step)
 
-            running = asyncio.create_task(asyncio.to_thread(handler))
-            assert await asyncio.to_thread(step.begun.wait, LONG)
-            await asyncio.to_thread(transaction.abort, "it took longer than its timeout of 1 s")
-            await driver.fail(lease, NOW, "timed out", attempts=1)  # nothing is in the way
-            step.go_on.set()
-            with pytest.raises(sqlite3.Error) as refused:
-                await running
-            if doing is not fetches_with_a_cursor_of_its_own:
-                assert isinstance(refused.value, sqlite3.InterfaceError)
-                assert "job a was rolled back, because it took longer than its timeout of 1 s" in str(refused.value)
-            assert isinstance(transaction.commit(Ack(lease), NOW), TransactionFailed)
-            transaction.rollback()
-            transaction.abort("again")
-            assert await written(driver) == []
-            assert (await driver.inspect("a", NOW)).state == "dlq"
-
-    asyncio.run(live())
+        running = asyncio.create_task(asyncio.to_thread(handler))
+        assert await asyncio.to_thread(step.begun.wait, LONG)
+        await asyncio.to_thread(transaction.abort, "it took longer than its timeout of 1 s")
+        await driver.fail(lease, NOW, "timed out", attempts=1)  # nothing is in the way
+        step.go_on.set()
+        with pytest.raises(sqlite3.Error) as refused:
+            await running
+        if doing is not fetches_with_a_cursor_of_its_own:
+            assert isinstance(refused.value, sqlite3.InterfaceError)
+            assert "job a was rolled back, because it took longer than its timeout of 1 s" in str(refused.value)
+        assert isinstance(transaction.commit(Ack(lease), NOW), TransactionFailed)
+        transaction.rollback()
+        transaction.abort("again")
+        assert await written(driver) == []
+        assert (await driver.inspect("a", NOW)).state == "dlq"
 
 
 @pytest.mark.parametrize("doing", [does_nothing, holds_a_cursor, fetches_with_a_cursor_of_its_own, commits])
-def test_a_coroutine(tmp_path, doing):
-    async def live():
-        async with opened(tmp_path / "jobs.db") as (driver, lease):
-            transaction, begun, go_on = driver.transaction(lease), asyncio.Event(), asyncio.Event()
+async def test_a_coroutine(tmp_path, doing):
+    async with opened(tmp_path / "jobs.db") as (driver, lease):
+        transaction, begun, go_on = driver.transaction(lease), asyncio.Event(), asyncio.Event()
 
-            async def handler():
-                async with transaction as connection:
-                    connection.execute("INSERT INTO orders VALUES (1)")
-                    step = Step()
-                    step.go_on.set()
-                    begun.set()
-                    await go_on.wait()
-                    doing(connection, step)
+        async def handler():
+            async with transaction as connection:
+                connection.execute("INSERT INTO orders VALUES (1)")
+                step = Step()
+                step.go_on.set()
+                begun.set()
+                await go_on.wait()
+                doing(connection, step)
 
-            running = asyncio.create_task(handler())
-            await begun.wait()
-            await transaction.abort("it was cancelled and did not end")
-            await driver.fail(lease, NOW, "timed out", attempts=1)
-            go_on.set()
-            with pytest.raises(sqlite3.InterfaceError, match="because it was cancelled and did not end"):
-                await running
-            await transaction.rollback()
-            assert await written(driver) == []
-
-    asyncio.run(live())
+        running = asyncio.create_task(handler())
+        await begun.wait()
+        await transaction.abort("it was cancelled and did not end")
+        await driver.fail(lease, NOW, "timed out", attempts=1)
+        go_on.set()
+        with pytest.raises(sqlite3.InterfaceError, match="because it was cancelled and did not end"):
+            await running
+        await transaction.rollback()
+        assert await written(driver) == []
 
 
 @pytest.mark.parametrize("behind", ["another transaction", "another process"])
 @pytest.mark.parametrize("coroutine", [True, False])
-def test_while_it_waits_to_begin(tmp_path, behind, coroutine):
+async def test_while_it_waits_to_begin(tmp_path, behind, coroutine):
     """It never begins, and its place in the line is given up."""
-
-    async def live():
-        async with opened(tmp_path / "jobs.db") as (driver, lease):
-            if behind == "another transaction":
-                first = driver.transaction_sync(lease)
-                await asyncio.to_thread(first.__enter__)
-                free = first.rollback
-            else:
-                file = os.open(tmp_path / "jobs.db-lock", os.O_RDWR)
-                fcntl.flock(file, fcntl.LOCK_EX)
-                free = partial(os.close, file)
-            transaction: Any = driver.transaction(lease) if coroutine else driver.transaction_sync(lease)
-            if coroutine:
-                entering = asyncio.create_task(transaction.__aenter__())
-            else:
-                entering = asyncio.create_task(asyncio.to_thread(transaction.__enter__))
-            turns = driver.database.writer.turns
-            while not (turns._line or (behind == "another process" and turns._is_taken)):
-                await asyncio.sleep(0)
-            if coroutine:
-                aborting = asyncio.create_task(transaction.abort("it is over"))
-                entering.cancel()  # as core does before
-            else:
-                aborting = asyncio.create_task(asyncio.to_thread(transaction.abort, "it is over"))
-            if behind == "another transaction" or not coroutine:
-                await aborting
-            free()
+    async with opened(tmp_path / "jobs.db") as (driver, lease):
+        if behind == "another transaction":
+            first = driver.transaction_sync(lease)
+            await asyncio.to_thread(first.__enter__)
+            free = first.rollback
+        else:
+            file = os.open(tmp_path / "jobs.db-lock", os.O_RDWR)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            free = partial(os.close, file)
+        transaction: Any = driver.transaction(lease) if coroutine else driver.transaction_sync(lease)
+        if coroutine:
+            entering = asyncio.create_task(transaction.__aenter__())
+        else:
+            entering = asyncio.create_task(asyncio.to_thread(transaction.__enter__))
+        turns = driver.database.writer.turns
+        while not (turns._line or (behind == "another process" and turns._is_taken)):
+            await asyncio.sleep(0)
+        if coroutine:
+            aborting = asyncio.create_task(transaction.abort("it is over"))
+            entering.cancel()  # as core does before
+        else:
+            aborting = asyncio.create_task(asyncio.to_thread(transaction.abort, "it is over"))
+        if behind == "another transaction" or not coroutine:
             await aborting
-            with pytest.raises((sqlite3.InterfaceError, asyncio.CancelledError)):
-                await entering
-            await driver.enqueue([JobRecord(id="b", type="t")], NOW)
-            with pytest.raises(sqlite3.InterfaceError, match="because it is over"):
-                await (transaction.__aenter__() if coroutine else asyncio.to_thread(transaction.__enter__))
-            await driver.enqueue([JobRecord(id="c", type="t")], NOW)
+        free()
+        await aborting
+        with pytest.raises((sqlite3.InterfaceError, asyncio.CancelledError)):
+            await entering
+        await driver.enqueue([JobRecord(id="b", type="t")], NOW)
+        with pytest.raises(sqlite3.InterfaceError, match="because it is over"):
+            await (transaction.__aenter__() if coroutine else asyncio.to_thread(transaction.__enter__))
+        await driver.enqueue([JobRecord(id="c", type="t")], NOW)
 
-    asyncio.run(live())
 
-
-def test_a_cursor_that_the_handler_keeps_does_not_keep_the_lock(tmp_path):
+async def test_a_cursor_that_the_handler_keeps_does_not_keep_the_lock(tmp_path):
     """Closing alone would leave the transaction open for as long as one of its statements lives."""
     kept: list[Any] = []
-
-    async def live():
-        async with opened(tmp_path / "jobs.db") as (driver, lease):
-            transaction = driver.transaction_sync(lease)
-            with transaction as connection:
-                connection.execute("INSERT INTO orders VALUES (1)")
-                kept.append(connection.execute(ROWS))
-                kept[0].fetchone()
-            transaction.rollback()
-            await driver.enqueue([JobRecord(id="b", type="t")], NOW)
-            other = sqlite3.connect(tmp_path / "jobs.db", timeout=0, isolation_level=None)
-            other.execute("BEGIN IMMEDIATE")
-            other.close()
-            assert await written(driver) == []
-
-    asyncio.run(live())
+    async with opened(tmp_path / "jobs.db") as (driver, lease):
+        transaction = driver.transaction_sync(lease)
+        with transaction as connection:
+            connection.execute("INSERT INTO orders VALUES (1)")
+            kept.append(connection.execute(ROWS))
+            kept[0].fetchone()
+        transaction.rollback()
+        await driver.enqueue([JobRecord(id="b", type="t")], NOW)
+        other = sqlite3.connect(tmp_path / "jobs.db", timeout=0, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        other.close()
+        assert await written(driver) == []
 
 
-def test_a_commit_that_came_first_stays(tmp_path):
-    async def live():
-        async with opened(tmp_path / "jobs.db") as (driver, lease):
-            transaction = driver.transaction_sync(lease)
-            with transaction as connection:
-                connection.execute("INSERT INTO orders VALUES (1)")
-            assert await asyncio.to_thread(partial(transaction.commit, Ack(lease), NOW)) is None
-            transaction.abort("too late")
-            assert await written(driver) == [(1,)]
-
-    asyncio.run(live())
+async def test_a_commit_that_came_first_stays(tmp_path):
+    async with opened(tmp_path / "jobs.db") as (driver, lease):
+        transaction = driver.transaction_sync(lease)
+        with transaction as connection:
+            connection.execute("INSERT INTO orders VALUES (1)")
+        assert await asyncio.to_thread(partial(transaction.commit, Ack(lease), NOW)) is None
+        transaction.abort("too late")
+        assert await written(driver) == [(1,)]

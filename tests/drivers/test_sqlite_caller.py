@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -38,16 +39,13 @@ def driver(path):
     return SqliteDriver(f"sqlite:///{path}")
 
 
-def with_open(driver, scenario):
-    async def live():
-        await driver.open()
-        try:
-            async with asyncio.timeout(30):
-                await scenario()
-        finally:
-            await driver.close()
-
-    asyncio.run(live())
+@asynccontextmanager
+async def opened(driver):
+    await driver.open()
+    try:
+        yield
+    finally:
+        await driver.close()
 
 
 def stored(path):
@@ -108,8 +106,8 @@ def test_a_connection_that_cannot_be_shared_is_refused(driver, path, tmp_path):
         asyncio.run(driver.enqueue_on(object(), [job("a")], NOW))
 
 
-def test_a_snapshot_that_is_too_old_is_refused(driver, path):
-    async def scenario():
+async def test_a_snapshot_that_is_too_old_is_refused(driver, path):
+    async with opened(driver):
         connection = sqlite3.connect(path, isolation_level=None, timeout=0.05)
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
@@ -118,13 +116,10 @@ def test_a_snapshot_that_is_too_old_is_refused(driver, path):
             driver.enqueue_on_sync(connection, [job("a")], NOW)
         connection.close()
 
-    with_open(driver, scenario)
 
-
-def test_a_transaction_that_has_only_begun_takes_the_lock_before_it_reads(driver, path):
+async def test_a_transaction_that_has_only_begun_takes_the_lock_before_it_reads(driver, path):
     """With `autocommit=False` Python begins one at once: another writer may come between our first read and write."""
-
-    async def scenario():
+    async with opened(driver):
         connection = sqlite3.connect(path, isolation_level=None, timeout=0.05)
         other = sqlite3.connect(path, isolation_level=None, timeout=0)
         connection.execute("BEGIN")
@@ -146,11 +141,9 @@ def test_a_transaction_that_has_only_begun_takes_the_lock_before_it_reads(driver
         other.close()
         assert stored(path) == ["a"]
 
-    with_open(driver, scenario)
 
-
-def test_a_waiting_worker_notices_the_callers_commit(driver, path):
-    async def scenario():
+async def test_a_waiting_worker_notices_the_callers_commit(driver, path):
+    async with opened(driver):
         assert await driver.reserve(["default"], NOW, LEASE, 1) == []
         waiting = asyncio.create_task(driver.wait(["default"], 20))
         connection = sqlite3.connect(path)
@@ -160,8 +153,6 @@ def test_a_waiting_worker_notices_the_callers_commit(driver, path):
         connection.close()
         assert await waiting is True
         assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
-
-    with_open(driver, scenario)
 
 
 # The handler's transaction
@@ -173,8 +164,8 @@ async def take(driver, id="a", **fields):
     return held
 
 
-def test_commit_applies_ack_and_writes_together(driver, path):
-    async def scenario():
+async def test_commit_applies_ack_and_writes_together(driver, path):
+    async with opened(driver):
         held = await take(driver)
         shared = driver.transaction(held.lease)
         async with shared as connection:
@@ -190,12 +181,10 @@ def test_commit_applies_ack_and_writes_together(driver, path):
         assert (await driver.inspect("b", NOW)).state == "ready"
         assert await driver.settle([Ack(held.lease, b"1")], NOW) == [None]
 
-    with_open(driver, scenario)
-
 
 @pytest.mark.parametrize("how", ["expired", "cancelled"])
-def test_a_lost_lease_refuses_both(driver, path, how):
-    async def scenario():
+async def test_a_lost_lease_refuses_both(driver, path, how):
+    async with opened(driver):
         held = await take(driver)
         if how == "cancelled":
             await driver.cancel(["a"], NOW)
@@ -210,10 +199,8 @@ def test_a_lost_lease_refuses_both(driver, path, how):
         )
         await driver.enqueue([job("next")], NOW)
 
-    with_open(driver, scenario)
 
-
-def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
+async def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
     monkeypatch.setattr(transaction, "LONG_TRANSACTION_S", 0.01)
     warned = threading.Event()
     words: list[str] = []
@@ -226,28 +213,25 @@ def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
     listener = Listener()
     transaction.logger.addHandler(listener)
 
-    async def scenario():
-        held = await take(driver)
-        shared = driver.transaction(held.lease)
-        async with shared:
-            waiting = asyncio.create_task(driver.enqueue([job("b")], NOW))
-            assert (await asyncio.wait([waiting], timeout=0.05))[1] == {waiting}
-            assert (await driver.inspect("a", NOW)).state == "inflight"
-            assert await asyncio.to_thread(warned.wait, 20)
-        await shared.rollback()
-        assert await waiting == [Enqueued("b", False)]
-        assert "job a has held the write lock" in words[0]
-
     try:
-        with_open(driver, scenario)
+        async with opened(driver):
+            held = await take(driver)
+            shared = driver.transaction(held.lease)
+            async with shared:
+                waiting = asyncio.create_task(driver.enqueue([job("b")], NOW))
+                assert (await asyncio.wait([waiting], timeout=0.05))[1] == {waiting}
+                assert (await driver.inspect("a", NOW)).state == "inflight"
+                assert await asyncio.to_thread(warned.wait, 20)
+            await shared.rollback()
+            assert await waiting == [Enqueued("b", False)]
+            assert "job a has held the write lock" in words[0]
     finally:
         transaction.logger.removeHandler(listener)
 
 
-def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):
+async def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):
     monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", 0.1)
-
-    async def scenario():
+    async with opened(driver):
         held = await take(driver)
         shared = driver.transaction(held.lease)
         async with shared:
@@ -256,11 +240,9 @@ def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):
         await shared.rollback()
         await driver.enqueue([job("b")], NOW)
 
-    with_open(driver, scenario)
 
-
-def test_cancelled_while_it_waits_for_the_lock(driver):
-    async def scenario():
+async def test_cancelled_while_it_waits_for_the_lock(driver):
+    async with opened(driver):
         held = await take(driver)
         first, second = driver.transaction(held.lease), driver.transaction(held.lease)
         async with first:
@@ -271,14 +253,11 @@ def test_cancelled_while_it_waits_for_the_lock(driver):
         await first.rollback()
         await driver.enqueue([job("b")], NOW)  # the lock came back
 
-    with_open(driver, scenario)
 
-
-def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatch):
+async def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatch):
     monkeypatch.setattr(connection, "BUSY_MS", 50)
     monkeypatch.setattr(writer, "FOREIGN_WRITER_WAIT_MS", 5)
-
-    async def scenario():
+    async with opened(driver):
         foreign = sqlite3.connect(path, isolation_level=None)
         foreign.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(driver.enqueue([job("a")], NOW))
@@ -286,5 +265,3 @@ def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatc
         foreign.execute("COMMIT")
         foreign.close()
         assert await waiting == [Enqueued("a", False)]
-
-    with_open(driver, scenario)

@@ -8,9 +8,10 @@ import pytest
 
 from taskharbor.drivers import Enqueued, JobRecord
 from taskharbor.drivers.sqlite import wal
-from tests.drivers.sqlite_files import NOW, on
+from tests.drivers.sqlite_files import NOW, on, opened, opened_driver
 
 pytestmark = pytest.mark.lane("sqlite")
+driver = opened_driver
 
 
 def job(id, **fields):
@@ -22,7 +23,7 @@ def path(tmp_path):
     return tmp_path / "jobs.db"
 
 
-def test_the_wal_file_starts_over_while_calls_go_on(path, monkeypatch):
+async def test_the_wal_file_starts_over_while_calls_go_on(path, monkeypatch):
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 100)
     made = []
     make = wal.Checkpointer.make
@@ -32,8 +33,7 @@ def test_the_wal_file_starts_over_while_calls_go_on(path, monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(wal.Checkpointer, "make", counted)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         stored = 0
         while sum(made) < 3:
             await driver.enqueue([job(f"j{stored}")], NOW)
@@ -44,10 +44,8 @@ def test_the_wal_file_starts_over_while_calls_go_on(path, monkeypatch):
         assert written < 3 * stored  # an enqueue writes four pages
         assert await driver.counts(NOW) == {"default": {"ready": stored}}
 
-    on(path, scenario)
 
-
-def test_the_wal_file_starts_over_under_short_reads_that_overlap(path, monkeypatch):
+async def test_the_wal_file_starts_over_under_short_reads_that_overlap(path, monkeypatch):
     """There is always a read under way, but none is long."""
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 50)
     monkeypatch.setattr(wal, "LARGE_PAGES", 100)
@@ -69,7 +67,7 @@ def test_the_wal_file_starts_over_under_short_reads_that_overlap(path, monkeypat
             connection.execute("COMMIT")
         connection.close()
 
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("first")], NOW)
         readers = [threading.Thread(target=read, args=pair) for pair in (reading, reading[::-1])]
         for reader in readers:
@@ -91,10 +89,8 @@ def test_the_wal_file_starts_over_under_short_reads_that_overlap(path, monkeypat
         other.close()
         assert written < 3 * stored  # an enqueue writes four pages
 
-    on(path, scenario)
 
-
-def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkeypatch):
+async def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkeypatch):
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 10)
     monkeypatch.setattr(wal, "LARGE_PAGES", 10)
     monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 4)
@@ -102,8 +98,7 @@ def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkey
     made = []
     make = wal.Checkpointer.make
     monkeypatch.setattr(wal.Checkpointer, "make", lambda self: made.append(make(self)))
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("first")], NOW)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN")
@@ -119,26 +114,21 @@ def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkey
             await driver.enqueue([job(f"j{number}")], NOW)
         assert True in made
 
-    on(path, scenario)
 
-
-def test_a_checkpoint_makes_the_first_commit_of_the_new_wal_file(path):
-    async def scenario(driver):
-        await driver.enqueue([job(f"j{number}") for number in range(300)], NOW)
-        assert await asyncio.to_thread(driver.database.writer.checkpoint.make)
-        other = sqlite3.connect(path)
-        assert other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1] == 1
-        other.close()
-        assert await driver.enqueue([job("last")], NOW) == [Enqueued("last", False)]
-        assert await driver.counts(NOW) == {"default": {"ready": 301}}
-
-    on(path, scenario)
+async def test_a_checkpoint_makes_the_first_commit_of_the_new_wal_file(driver, path):
+    await driver.enqueue([job(f"j{number}") for number in range(300)], NOW)
+    assert await asyncio.to_thread(driver.database.writer.checkpoint.make)
+    other = sqlite3.connect(path)
+    assert other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1] == 1
+    other.close()
+    assert await driver.enqueue([job("last")], NOW) == [Enqueued("last", False)]
+    assert await driver.counts(NOW) == {"default": {"ready": 301}}
 
 
 def test_no_commit_makes_a_checkpoint_and_a_single_call_has_it_made(path, monkeypatch):
     async def first(driver):
         await driver.enqueue([job("a")], NOW)
-        other = sqlite3.connect(path)  # so that the log outlives its writer
+        other = sqlite3.connect(path, check_same_thread=False)  # so that the log outlives its writer
         other.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
         return other
 
@@ -157,14 +147,11 @@ def test_no_commit_makes_a_checkpoint_and_a_single_call_has_it_made(path, monkey
     assert made == [True]
 
 
-def test_a_checkpoint_that_cannot_be_made_does_no_harm(path, monkeypatch):
+async def test_a_checkpoint_that_cannot_be_made_does_no_harm(path, monkeypatch):
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
     monkeypatch.setattr(wal, "COMMITS_BETWEEN_CHECKS", 1)
     monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 1)
     monkeypatch.setattr(wal, "CHECKPOINT", "SELECT 1 FROM nowhere")
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         for number in range(5):
             assert await driver.enqueue([job(f"j{number}")], NOW) == [Enqueued(f"j{number}", False)]
-
-    on(path, scenario)

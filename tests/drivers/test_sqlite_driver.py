@@ -15,9 +15,10 @@ from taskharbor.drivers.sqlite import SqliteDriver, database, schema
 from taskharbor.drivers.sqlite.connection import unavailable
 from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.wait_calls import WaitCalls
-from tests.drivers.sqlite_files import LEASE, NOW, job, on
+from tests.drivers.sqlite_files import LEASE, NOW, job, on, opened, opened_driver
 
 pytestmark = pytest.mark.lane("sqlite")
+driver = opened_driver
 
 
 @pytest.fixture
@@ -61,78 +62,61 @@ def test_errors_are_described_in_words():
     assert error_shown.__cause__ is error
 
 
-def test_a_read_that_sqlite_rolled_back_itself_reports_its_own_cause(path):
+async def test_a_read_that_sqlite_rolled_back_itself_reports_its_own_cause(path):
     def fails(session):
         session.execute("ROLLBACK")  # as SQLite does after some errors
         raise sqlite3.OperationalError("disk I/O error")
 
-    async def scenario(driver):
+    async with opened(path) as driver:
         with pytest.raises(BackendUnavailable) as refused:
             await driver.database.read(fails)
         assert str(refused.value.__cause__) == "disk I/O error"
         assert await driver.queues() == []
 
-    on(path, scenario)
+
+async def test_one_call_that_fails_spoils_no_other(driver):
+    bad = job("bad", depends_on=("nobody",))
+    answers = await asyncio.gather(
+        *(driver.enqueue([bad if number % 3 == 1 else job(f"j{number}")], NOW) for number in range(9)),
+        return_exceptions=True,
+    )
+    assert [type(answer).__name__ for answer in answers] == ["list", "InvalidJob", "list"] * 3
+    assert len(await driver.reserve(["default"], NOW, LEASE, 50)) == 6
 
 
-def test_one_call_that_fails_spoils_no_other(path):
-    async def scenario(driver):
-        bad = job("bad", depends_on=("nobody",))
-        answers = await asyncio.gather(
-            *(driver.enqueue([bad if number % 3 == 1 else job(f"j{number}")], NOW) for number in range(9)),
-            return_exceptions=True,
-        )
-        assert [type(answer).__name__ for answer in answers] == ["list", "InvalidJob", "list"] * 3
-        assert len(await driver.reserve(["default"], NOW, LEASE, 50)) == 6
-
-    on(path, scenario)
+async def test_results_that_are_not_text_come_back(driver):
+    await driver.enqueue([job(f"j{n}") for n in range(5)], NOW)
+    held = await driver.reserve(["default"], NOW, LEASE, 5)
+    results = [b"\x00", b"\xff\xfe", '"ü€"'.encode(), None, b""]
+    acks = [Ack(item.lease, result) for item, result in zip(held, results, strict=True)]
+    assert await driver.settle(acks, NOW) == [None] * 5
+    found = await driver.results([item.job.id for item in held])
+    assert list(found.values()) == results
 
 
-def test_results_that_are_not_text_come_back(path):
-    async def scenario(driver):
-        await driver.enqueue([job(f"j{n}") for n in range(5)], NOW)
-        held = await driver.reserve(["default"], NOW, LEASE, 5)
-        results = [b"\x00", b"\xff\xfe", '"ü€"'.encode(), None, b""]
-        acks = [Ack(item.lease, result) for item, result in zip(held, results, strict=True)]
-        assert await driver.settle(acks, NOW) == [None] * 5
-        found = await driver.results([item.job.id for item in held])
-        assert list(found.values()) == results
-
-    on(path, scenario)
-
-
-def test_an_empty_queue_is_forgotten_with_its_last_record(path):
-    async def scenario(driver):
-        await driver.enqueue([job("a", queue="once", payload=b"x" * 5000), job("b", queue="kept")], NOW)
-        (held,) = await driver.reserve(["once"], NOW, LEASE, 1)
-        await driver.settle([Ack(held.lease)], NOW)
-        assert await driver.prune(NOW + LEASE, 10) == 1
-        assert await driver.queues() == ["kept"]
-        assert await driver.database.read(lambda session: session.all("SELECT name FROM taskharbor_queues")) == [
-            ("kept",)
-        ]
-        await driver.enqueue([job("c", queue="once")], NOW)
-        assert len(await driver.reserve(["once", "kept"], NOW, LEASE, 5)) == 2
-
-    on(path, scenario)
+async def test_an_empty_queue_is_forgotten_with_its_last_record(driver):
+    await driver.enqueue([job("a", queue="once", payload=b"x" * 5000), job("b", queue="kept")], NOW)
+    (held,) = await driver.reserve(["once"], NOW, LEASE, 1)
+    await driver.settle([Ack(held.lease)], NOW)
+    assert await driver.prune(NOW + LEASE, 10) == 1
+    assert await driver.queues() == ["kept"]
+    assert await driver.database.read(lambda session: session.all("SELECT name FROM taskharbor_queues")) == [("kept",)]
+    await driver.enqueue([job("c", queue="once")], NOW)
+    assert len(await driver.reserve(["once", "kept"], NOW, LEASE, 5)) == 2
 
 
 @pytest.mark.parametrize("how", ["delete", "prune"])
-def test_a_number_is_never_given_again_when_the_job_that_kept_it_goes(path, how):
+async def test_a_number_is_never_given_again_when_the_job_that_kept_it_goes(driver, how):
     """An arrival with a number that was given out before would wake no waiting call."""
-
-    async def scenario(driver):
-        await driver.enqueue([job("a", queue="q")], NOW)
-        await driver.cancel(["a"], NOW)
-        assert await driver.reserve(["q"], NOW, LEASE, 1) == []  # whatever arrived until now is known
-        if how == "delete":
-            assert await driver.delete(["a"]) == [None]
-        else:
-            assert await driver.prune(NOW + LEASE, 10) == 1
-        await driver.enqueue([job("b", queue="q")], NOW)
-        assert await driver.wait(["q"], 0.01)
-
-    on(path, scenario)
+    await driver.enqueue([job("a", queue="q")], NOW)
+    await driver.cancel(["a"], NOW)
+    assert await driver.reserve(["q"], NOW, LEASE, 1) == []  # whatever arrived until now is known
+    if how == "delete":
+        assert await driver.delete(["a"]) == [None]
+    else:
+        assert await driver.prune(NOW + LEASE, 10) == 1
+    await driver.enqueue([job("b", queue="q")], NOW)
+    assert await driver.wait(["q"], 0.01)
 
 
 def test_a_driver_that_is_not_open_says_so(path):
@@ -157,29 +141,26 @@ def test_closing_ends_every_thread(path):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # since 3.12, of any fork beside threads
-def test_a_forked_child_opens_the_file_anew(path):
-    async def scenario(driver):
-        await driver.enqueue([job("a")], NOW)
-        await driver.wait(["other"], 0.01)
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:  # no event loop of the parent's is used here
-            said = b"nothing"
-            try:
-                said = _in_the_child(driver)
-            finally:
-                os.write(writing, said)
-                os._exit(0)
-        os.close(writing)
-        written = await asyncio.to_thread(os.read, reading, 1000)
-        os.close(reading)
-        await asyncio.to_thread(os.waitpid, child, 0)
-        assert written == b"refused, then reserved a"
-        held = await driver.inspect("a", NOW)
-        assert held.worker == "child"
-        await driver.enqueue([job("b")], NOW)
-
-    on(path, scenario)
+async def test_a_forked_child_opens_the_file_anew(driver):
+    await driver.enqueue([job("a")], NOW)
+    await driver.wait(["other"], 0.01)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # no event loop of the parent's is used here
+        said = b"nothing"
+        try:
+            said = _in_the_child(driver)
+        finally:
+            os.write(writing, said)
+            os._exit(0)
+    os.close(writing)
+    written = await asyncio.to_thread(os.read, reading, 1000)
+    os.close(reading)
+    await asyncio.to_thread(os.waitpid, child, 0)
+    assert written == b"refused, then reserved a"
+    held = await driver.inspect("a", NOW)
+    assert held.worker == "child"
+    await driver.enqueue([job("b")], NOW)
 
 
 def _in_the_child(driver):

@@ -16,9 +16,10 @@ import pytest
 from taskharbor.drivers import BackendUnavailable, DriverError, Enqueued, open_driver
 from taskharbor.drivers.sqlite import SqliteDriver, database, schema
 from taskharbor.drivers.sqlite.connection import network_mount
-from tests.drivers.sqlite_files import LEASE, NOW, job, on
+from tests.drivers.sqlite_files import LEASE, NOW, job, on, opened, opened_driver
 
 pytestmark = pytest.mark.lane("sqlite")
+driver = opened_driver
 ROOT = Path(__file__).parents[2]
 CANARY = b"canary-5f1d"
 
@@ -176,54 +177,47 @@ def test_a_missing_folder_and_a_file_that_is_not_a_database_are_reported(tmp_pat
         on(tmp_path, lambda driver: driver.queues())
 
 
-def test_a_full_disk_loses_nothing_that_was_acknowledged(path):
-    async def scenario(driver):
-        kept: list[str] = []
-        await driver.database.write(lambda session: None)
-        pages = await driver.database.read(lambda session: session.one("PRAGMA page_count")[0])
-        connection = driver.database.writer.file.get()
-        connection.execute(f"PRAGMA max_page_count = {pages + 8}")
+async def test_a_full_disk_loses_nothing_that_was_acknowledged(driver):
+    kept: list[str] = []
+    await driver.database.write(lambda session: None)
+    pages = await driver.database.read(lambda session: session.one("PRAGMA page_count")[0])
+    connection = driver.database.writer.file.get()
+    connection.execute(f"PRAGMA max_page_count = {pages + 8}")
 
-        async def fill():
-            for number in range(1000):
-                answers = await asyncio.gather(
-                    *(driver.enqueue([job(f"{number}-{n}", payload=CANARY * 300)], NOW) for n in range(3))
-                )
-                kept.extend(answer[0].id for answer in answers)
+    async def fill():
+        for number in range(1000):
+            answers = await asyncio.gather(
+                *(driver.enqueue([job(f"{number}-{n}", payload=CANARY * 300)], NOW) for n in range(3))
+            )
+            kept.extend(answer[0].id for answer in answers)
 
-        with pytest.raises(BackendUnavailable, match="disk is full") as caught:
-            await fill()
-        assert CANARY.decode() not in str(caught.value)
-        # The connection is a new one from here on, as if the disk had been freed.
-        assert await driver.enqueue([job("after")], NOW) == [Enqueued("after", False)]
-        found = {item.job.id for item in (await driver.list(now=NOW, limit=5000)).items}
-        assert set(kept) <= found
-
-    on(path, scenario)
+    with pytest.raises(BackendUnavailable, match="disk is full") as caught:
+        await fill()
+    assert CANARY.decode() not in str(caught.value)
+    # The connection is a new one from here on, as if the disk had been freed.
+    assert await driver.enqueue([job("after")], NOW) == [Enqueued("after", False)]
+    found = {item.job.id for item in (await driver.list(now=NOW, limit=5000)).items}
+    assert set(kept) <= found
 
 
-def test_a_deleted_file_is_reported_and_never_made_again_in_silence(path):
-    async def scenario(driver):
-        await driver.enqueue([job("a")], NOW)
-        for name in ("", "-wal", "-shm"):
-            os.unlink(f"{path}{name}")
-        with pytest.raises(BackendUnavailable, match="No such file"):
-            await driver.enqueue([job("b")], NOW)
-        with pytest.raises(BackendUnavailable, match="No such file"):
-            await driver.inspect("a", NOW)
-        assert not path.exists()
-
-    on(path, scenario)
+async def test_a_deleted_file_is_reported_and_never_made_again_in_silence(driver, path):
+    await driver.enqueue([job("a")], NOW)
+    for name in ("", "-wal", "-shm"):
+        os.unlink(f"{path}{name}")
+    with pytest.raises(BackendUnavailable, match="No such file"):
+        await driver.enqueue([job("b")], NOW)
+    with pytest.raises(BackendUnavailable, match="No such file"):
+        await driver.inspect("a", NOW)
+    assert not path.exists()
 
 
-def test_a_file_that_is_refused_stays_refused(path, tmp_path, monkeypatch):
+async def test_a_file_that_is_refused_stays_refused(path, tmp_path, monkeypatch):
     on(tmp_path / "newer.db", lambda driver: driver.enqueue([job("a")], NOW))
     connection = sqlite3.connect(tmp_path / "newer.db")
     connection.execute("UPDATE taskharbor_meta SET version = 99, oldest = 99")
     connection.commit()
     connection.close()
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         for name in ("", "-wal", "-shm"):
             os.unlink(f"{path}{name}")
         os.rename(tmp_path / "newer.db", path)
@@ -231,21 +225,16 @@ def test_a_file_that_is_refused_stays_refused(path, tmp_path, monkeypatch):
             with pytest.raises(DriverError, match="schema is number 99"):
                 await driver.enqueue([job("b")], NOW)
 
-    on(path, scenario)
 
-
-def test_a_file_that_was_replaced_is_used(path, tmp_path):
+async def test_a_file_that_was_replaced_is_used(path, tmp_path):
     on(tmp_path / "backup.db", lambda driver: driver.enqueue([job("restored")], NOW))
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("a")], NOW)
         for name in ("", "-wal", "-shm"):
             os.unlink(f"{path}{name}")
         os.rename(tmp_path / "backup.db", path)
         assert (await driver.inspect("restored", NOW)).state == "ready"
         assert len(await driver.reserve(["default"], NOW, LEASE, 5)) == 1
-
-    on(path, scenario)
 
 
 def test_a_restored_file_is_never_overlaid_by_an_old_wal_file(path, tmp_path):

@@ -1,6 +1,5 @@
 """Which calls are written on the thread that makes them: only quick ones. The writer's thread does the others."""
 
-import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,7 +7,8 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import Ack, Enqueued, Fail, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, driver, writer
+from taskharbor.drivers.sqlite import driver, writer
+from tests.drivers.sqlite_files import opened
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
@@ -46,39 +46,27 @@ FINISHED: dict[str, tuple[Any, bool]] = {
 
 
 @pytest.mark.parametrize("case", FINISHED)
-def test_outcomes_that_take_long_are_settled_by_the_writer_thread(tmp_path, threads, case):
+async def test_outcomes_that_take_long_are_settled_by_the_writer_thread(tmp_path, threads, case):
     outcome, here = FINISHED[case]
-
-    async def live():
-        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
-        await store.open()
+    async with opened(tmp_path / "jobs.db", synchronous="normal") as store:
         await store.enqueue([job("a")], NOW)
         (held,) = await store.reserve(["default"], NOW, LEASE, 1)
         assert await store.settle([outcome(held.lease)], NOW) == [None]
-        await store.close()
-
-    asyncio.run(live())
     assert threads == ([threading.current_thread().name] if here else [WRITER_THREAD])
 
 
-def test_a_call_that_turns_out_to_be_large_is_left_to_the_writer(tmp_path, threads):
+async def test_a_call_that_turns_out_to_be_large_is_left_to_the_writer(tmp_path, threads):
     """The ack of a job that a thousand wait for is a small call; what follows from it is not small."""
-
-    async def live():
-        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
-        await store.open()
+    async with opened(tmp_path / "jobs.db", synchronous="normal") as store:
         await store.enqueue([job("a")], NOW)
         await store.enqueue([job(f"b{number}", queue="b", depends_on=("a",)) for number in range(1000)], NOW)
         (held,) = await store.reserve(["default"], NOW, LEASE, 1)
         assert await store.settle([Ack(held.lease)], NOW) == [None]
         assert await store.counts(NOW) == {"default": {"done": 1}, "b": {"ready": 1000}}
-        await store.close()
-
-    asyncio.run(live())
     assert threads == [threading.current_thread().name, WRITER_THREAD]
 
 
-def test_a_statement_that_takes_too_long_goes_to_the_writer_thread(tmp_path, monkeypatch):
+async def test_a_statement_that_takes_too_long_goes_to_the_writer_thread(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
     monkeypatch.setattr(writer, "STEPS_BETWEEN_CHECKS", 100)
     monkeypatch.setattr(writer, "INLINE_PAUSE_S", 0.0)
@@ -91,19 +79,14 @@ def test_a_statement_that_takes_too_long_goes_to_the_writer_thread(tmp_path, mon
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 1000) SELECT max(n) FROM n"
         )
 
-    async def live():
-        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
-        await store.open()
+    async with opened(tmp_path / "jobs.db", synchronous="normal") as store:
         await store.enqueue([job("a")], NOW)
         assert await store.database.write(count, inline=True) == (1000,)
         assert await store.enqueue([job("a")], NOW) == [Enqueued("a", True)]
-        await store.close()
-
-    asyncio.run(live())
     assert threads == [threading.current_thread().name, WRITER_THREAD]
 
 
-def test_after_a_statement_that_took_too_long_the_writer_thread_does_the_next(tmp_path, monkeypatch):
+async def test_after_a_statement_that_took_too_long_the_writer_thread_does_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "STEPS_BETWEEN_CHECKS", 100)
     monkeypatch.setattr(writer, "INLINE_PAUSE_S", 3600.0)
     threads = []
@@ -114,13 +97,8 @@ def test_after_a_statement_that_took_too_long_the_writer_thread_does_the_next(tm
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 1000) SELECT max(n) FROM n"
         )
 
-    async def live():
-        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
-        await store.open()
+    async with opened(tmp_path / "jobs.db", synchronous="normal") as store:
         monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
         assert await store.database.write(count, inline=True) == (1000,)
         assert await store.database.write(count, inline=True) == (1000,)
-        await store.close()
-
-    asyncio.run(live())
     assert threads == [threading.current_thread().name, WRITER_THREAD, WRITER_THREAD]

@@ -13,9 +13,10 @@ from taskharbor.drivers.sqlite import SqliteDriver, listing, reading
 from taskharbor.model.audit import AUDIT_KEPT_FOR, StoredAudit
 from taskharbor.model.job import Seen, State
 from tests.drivers.blocking_calls import run
-from tests.drivers.sqlite_files import LEASE, NOW, damage, damage_field, job, on
+from tests.drivers.sqlite_files import LEASE, NOW, damage, damage_field, job, opened, opened_driver
 
 pytestmark = pytest.mark.lane("sqlite")
+driver = opened_driver
 MINUTE = timedelta(minutes=1)
 
 
@@ -54,69 +55,53 @@ async def pages(driver: SqliteDriver, **wanted: Any) -> list[list[str]]:
 
 @pytest.mark.parametrize("state", [str(state) for state in State])
 @pytest.mark.parametrize("order", ["id", "-id"])
-def test_a_listing_by_state_has_every_job_once_in_order(path, state, order):
-    async def scenario(driver):
-        ids = (await in_every_state(driver))[state]
-        expected = ids if order == "id" else ids[::-1]
-        assert await pages(driver, state=state, order=order, limit=2) == [expected[:2], expected[2:]]
-        assert await pages(driver, state=state, order=order, limit=3) == [expected]
-
-    on(path, scenario)
+async def test_a_listing_by_state_has_every_job_once_in_order(driver, state, order):
+    ids = (await in_every_state(driver))[state]
+    expected = ids if order == "id" else ids[::-1]
+    assert await pages(driver, state=state, order=order, limit=2) == [expected[:2], expected[2:]]
+    assert await pages(driver, state=state, order=order, limit=3) == [expected]
 
 
 @pytest.mark.parametrize("state", ["inflight", "ready"])
-def test_beside_many_ready_or_inflight_jobs_all_are_read_by_id(path, state, monkeypatch):
+async def test_beside_many_ready_or_inflight_jobs_all_are_read_by_id(path, state, monkeypatch):
     monkeypatch.setattr(listing, "MAX_SORTED_JOBS", {State.INFLIGHT: 2, State.READY: 2})
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         ids = await in_every_state(driver)
         assert await pages(driver, state=state, limit=2) == [ids[state][:2], ids[state][2:]]
 
-    on(path, scenario)
 
-
-def test_a_listing_stops_after_some_jobs_and_goes_on_there(path, monkeypatch):
+async def test_a_listing_stops_after_some_jobs_and_goes_on_there(path, monkeypatch):
     monkeypatch.setattr(listing, "MAX_SCANNED_JOBS", 5)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job(f"{n:02}", queue="b" if n in (3, 11) else "a") for n in range(13)], NOW)
         assert await pages(driver, queue="b", limit=2) == [["03"], [], ["11"]]
         assert await pages(driver, queue="b", limit=1, order="-id") == [["11"], ["03"], []]
         assert await pages(driver, queue="none", limit=2) == [[], [], []]
 
-    on(path, scenario)
 
-
-def test_a_listing_of_the_dead_has_those_in_an_unknown_state(path):
-    async def scenario(driver):
-        ids = await in_every_state(driver)
-        damage(str(path), "1-ready", "state")
-        assert damage_field(str(path), "1-done", "state", "missing")
-        expected = sorted([*ids["dlq"], "1-ready", "1-done"])
-        assert await pages(driver, state="dlq", limit=2) == [expected[:2], expected[2:4], expected[4:]]
-        assert await pages(driver, state="dlq", order="-id") == [expected[::-1]]
-
-    on(path, scenario)
+async def test_a_listing_of_the_dead_has_those_in_an_unknown_state(driver, path):
+    ids = await in_every_state(driver)
+    damage(str(path), "1-ready", "state")
+    assert damage_field(str(path), "1-done", "state", "missing")
+    expected = sorted([*ids["dlq"], "1-ready", "1-done"])
+    assert await pages(driver, state="dlq", limit=2) == [expected[:2], expected[2:4], expected[4:]]
+    assert await pages(driver, state="dlq", order="-id") == [expected[::-1]]
 
 
 @pytest.mark.parametrize(("state", "kind"), [("4", "failed"), ("-1", "failed"), ("NULL", "failed"), ("5", "cancelled")])
-def test_a_flow_is_dead_with_any_member_that_reads_so(path, state, kind):
-    async def scenario(driver):
-        await driver.enqueue([job(f"{n}", flow_id="f") for n in range(3)], NOW)
-        await driver.database.write(
-            lambda session: session.all(f"UPDATE taskharbor_jobs SET state = {state} WHERE id = '1'")
-        )
-        (flow,) = (await driver.flows(now=NOW)).items
-        assert flow.status == kind == (await driver.flow("f", NOW)).status
-        return flow
-
-    on(path, scenario)
+async def test_a_flow_is_dead_with_any_member_that_reads_so(driver, state, kind):
+    await driver.enqueue([job(f"{n}", flow_id="f") for n in range(3)], NOW)
+    await driver.database.write(
+        lambda session: session.all(f"UPDATE taskharbor_jobs SET state = {state} WHERE id = '1'")
+    )
+    (flow,) = (await driver.flows(now=NOW)).items
+    assert flow.status == kind == (await driver.flow("f", NOW)).status
+    return flow
 
 
-def test_a_listing_of_flows_stops_after_some_and_goes_on_there(path, monkeypatch):
+async def test_a_listing_of_flows_stops_after_some_and_goes_on_there(path, monkeypatch):
     monkeypatch.setattr(listing, "MAX_SCANNED_FLOWS", 3)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job(f"{n}", flow_id=f"f{n}") for n in range(7)], NOW)
         await driver.cancel_flow("f4", NOW)
         found, cursor = [], None
@@ -128,13 +113,10 @@ def test_a_listing_of_flows_stops_after_some_and_goes_on_there(path, monkeypatch
                 break
         assert found == [[], ["f4"], []]
 
-    on(path, scenario)
 
-
-def test_figures_are_forgotten_some_at_a_time(path, monkeypatch):
+async def test_figures_are_forgotten_some_at_a_time(path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_FORGOTTEN_FIGURES", 3)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         rows = [Figures(NOW + n * MINUTE, "q", {"done": 1, "failed": 2}) for n in range(4)]
         await driver.add_figures(rows, NOW)
         late = NOW + timedelta(hours=72) + 4 * MINUTE
@@ -145,18 +127,13 @@ def test_figures_are_forgotten_some_at_a_time(path, monkeypatch):
         assert left == [5, 2, 0, 0]
         assert await driver.queues() == []
 
-    on(path, scenario)
 
-
-def test_a_damaged_figure_is_left_out(path):
-    async def scenario(driver):
-        await driver.add_figures([Figures(NOW, "q", {"done": 1, "failed": 2})], NOW)
-        await driver.database.write(
-            lambda session: session.all("UPDATE taskharbor_figures SET number = 'many' WHERE name = 'done'")
-        )
-        assert await driver.figures(NOW, NOW + MINUTE) == [Figures(NOW, "q", {"failed": 2})]
-
-    on(path, scenario)
+async def test_a_damaged_figure_is_left_out(driver):
+    await driver.add_figures([Figures(NOW, "q", {"done": 1, "failed": 2})], NOW)
+    await driver.database.write(
+        lambda session: session.all("UPDATE taskharbor_figures SET number = 'many' WHERE name = 'done'")
+    )
+    assert await driver.figures(NOW, NOW + MINUTE) == [Figures(NOW, "q", {"failed": 2})]
 
 
 async def audited(driver: SqliteDriver, number: int) -> list[StoredAudit]:
@@ -166,10 +143,9 @@ async def audited(driver: SqliteDriver, number: int) -> list[StoredAudit]:
     return entries[::-1]
 
 
-def test_the_audit_is_forgotten_some_at_a_time(path, monkeypatch):
+async def test_the_audit_is_forgotten_some_at_a_time(path, monkeypatch):
     monkeypatch.setattr(listing, "MAX_FORGOTTEN_AUDIT", 3)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         entries = await audited(driver, 8)
         left = []
         for _ in range(4):
@@ -177,13 +153,10 @@ def test_the_audit_is_forgotten_some_at_a_time(path, monkeypatch):
             left.append(list((await driver.audit()).items))
         assert left == [entries[:5], entries[:2], entries[:2], entries[:2]]
 
-    on(path, scenario)
 
-
-def test_the_audit_stops_after_some_entries_and_goes_on_there(path, monkeypatch):
+async def test_the_audit_stops_after_some_entries_and_goes_on_there(path, monkeypatch):
     monkeypatch.setattr(listing, "MAX_SCANNED_AUDIT", 4)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await audited(driver, 10)
         found, cursor = list[list[str]](), None
         while not found or cursor is not None:
@@ -192,18 +165,15 @@ def test_the_audit_stops_after_some_entries_and_goes_on_there(path, monkeypatch)
             cursor = page.cursor
         assert found == [["09", "06"], ["03"], ["00"]]
 
-    on(path, scenario)
-
 
 @pytest.mark.parametrize("column", ["id", "at", "done_by", "data"])
 @pytest.mark.parametrize(
     "value", ["'many'", "-1", "1.5", "9e999", "x'fffe'", "CAST(x'fffe' AS TEXT)", f"{2**62}", "''"]
 )
-def test_a_damaged_entry_spoils_no_page(path, column, value, monkeypatch):
+async def test_a_damaged_entry_spoils_no_page(path, column, value, monkeypatch):
     """It is left out, or shown if it can be; the others are all there, page by page."""
     monkeypatch.setattr(listing, "MAX_SCANNED_AUDIT", 2)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         entries = await audited(driver, 9)
         await driver.database.write(
             lambda session: session.all(f"UPDATE taskharbor_audit SET {column} = {value} WHERE id = x'3035'")
@@ -220,96 +190,75 @@ def test_a_damaged_entry_spoils_no_page(path, column, value, monkeypatch):
         await driver.put_audit([], NOW + AUDIT_KEPT_FOR + 10 * MINUTE)
         assert not [entry for entry in (await driver.audit()).items if entry.id != "05"]
 
-    on(path, scenario)
-
 
 @pytest.mark.parametrize("kind", ["missing", "word", "negative", "huge", "fraction"])
 @pytest.mark.parametrize("field", ["deliveries", "edits", "finished_at"])
-def test_what_was_seen_of_a_damaged_job_is_what_reading_shows(path, field, kind):
-    async def scenario(driver):
-        for verb in ("cancel", "delete"):
-            await driver.enqueue([job(verb)], NOW)
-            if not damage_field(str(path), verb, field, kind):
-                return
-            seen = Seen.of(await driver.inspect(verb, NOW))
-            given = (NOW,) if verb == "cancel" else ()
-            (refused,) = await getattr(driver, verb)([verb], *given, seen=[Seen(7, 7)])
-            assert "changed since it was read" in str(refused)
-            assert await getattr(driver, verb)([verb], *given, seen=[seen]) == [None]
-
-    on(path, scenario)
+async def test_what_was_seen_of_a_damaged_job_is_what_reading_shows(driver, path, field, kind):
+    for verb in ("cancel", "delete"):
+        await driver.enqueue([job(verb)], NOW)
+        if not damage_field(str(path), verb, field, kind):
+            return
+        seen = Seen.of(await driver.inspect(verb, NOW))
+        given = (NOW,) if verb == "cancel" else ()
+        (refused,) = await getattr(driver, verb)([verb], *given, seen=[Seen(7, 7)])
+        assert "changed since it was read" in str(refused)
+        assert await getattr(driver, verb)([verb], *given, seen=[seen]) == [None]
 
 
-def test_the_trail_of_an_ack_is_committed_with_the_transaction_of_its_handler(path):
-    async def scenario(driver):
-        await driver.enqueue([job("a"), job("b")], NOW)
-        first, second = await driver.reserve(["default"], NOW, LEASE, 2, "w")
-        transaction = driver.transaction(first.lease)
-        await transaction.__aenter__()
-        assert await transaction.commit(Ack(first.lease, b"1", trail=b"trail"), NOW) is None
-        refused = driver.transaction(second.lease)
-        await refused.__aenter__()
-        assert await refused.commit(Ack(second.lease, b"1", trail=b"x" * 20_000), NOW) is not None
-        jobs = [(await driver.inspect(id, NOW)).job for id in ("a", "b")]
-        assert [(record.trail, record.result) for record in jobs] == [(b"trail", b"1"), (b"", None)]
-
-    on(path, scenario)
+async def test_the_trail_of_an_ack_is_committed_with_the_transaction_of_its_handler(driver):
+    await driver.enqueue([job("a"), job("b")], NOW)
+    first, second = await driver.reserve(["default"], NOW, LEASE, 2, "w")
+    transaction = driver.transaction(first.lease)
+    await transaction.__aenter__()
+    assert await transaction.commit(Ack(first.lease, b"1", trail=b"trail"), NOW) is None
+    refused = driver.transaction(second.lease)
+    await refused.__aenter__()
+    assert await refused.commit(Ack(second.lease, b"1", trail=b"x" * 20_000), NOW) is not None
+    jobs = [(await driver.inspect(id, NOW)).job for id in ("a", "b")]
+    assert [(record.trail, record.result) for record in jobs] == [(b"trail", b"1"), (b"", None)]
 
 
-def test_a_job_that_is_kept_for_a_damaged_time_is_pruned_like_others(path):
-    async def scenario(driver):
-        await driver.enqueue([job("a", keep_for=timedelta(days=9))], NOW)
-        (held,) = await driver.reserve(["default"], NOW, LEASE, 2, "w")
-        await driver.settle([Ack(held.lease)], NOW)
-        damage_field(str(path), "a", "keep_for", "word")
-        assert await driver.prune(NOW, 5) == 0
-        assert await driver.prune(NOW + LEASE, 5) == 1
-
-    on(path, scenario)
+async def test_a_job_that_is_kept_for_a_damaged_time_is_pruned_like_others(driver, path):
+    await driver.enqueue([job("a", keep_for=timedelta(days=9))], NOW)
+    (held,) = await driver.reserve(["default"], NOW, LEASE, 2, "w")
+    await driver.settle([Ack(held.lease)], NOW)
+    damage_field(str(path), "a", "keep_for", "word")
+    assert await driver.prune(NOW, 5) == 0
+    assert await driver.prune(NOW + LEASE, 5) == 1
 
 
-def test_a_lease_that_is_over_is_named_as_the_reason_why_a_job_cannot_be_amended(path):
-    async def story(driver):
-        await driver.enqueue([job("a")], NOW)
-        await driver.reserve(["default"], NOW, LEASE, 1, "w")
-        (error,) = await driver.amend([Amend(id="a", deliveries=1, edits=0, priority=1)], NOW + 2 * LEASE)
-        assert str(error).startswith("job a is under a lease; ")
-
-    on(path, story)
+async def test_a_lease_that_is_over_is_named_as_the_reason_why_a_job_cannot_be_amended(driver):
+    await driver.enqueue([job("a")], NOW)
+    await driver.reserve(["default"], NOW, LEASE, 1, "w")
+    (error,) = await driver.amend([Amend(id="a", deliveries=1, edits=0, priority=1)], NOW + 2 * LEASE)
+    assert str(error).startswith("job a is under a lease; ")
 
 
-def test_an_amended_job_is_as_much_lost_as_before(path):
+async def test_an_amended_job_is_as_much_lost_as_before(driver):
     """The execution before was lost, and no other came in between."""
-
-    async def scenario(driver):
-        await driver.enqueue([job("a")], NOW)
-        await driver.reserve(["default"], NOW, LEASE, 1, "lost")
-        assert await driver.release("lost", NOW + MINUTE / 4) == 1
-        assert await driver.amend([Amend(id="a", deliveries=1, edits=0, priority=3)], NOW + MINUTE / 3) == [None]
-        (held,) = await driver.reserve(["default"], NOW + MINUTE, LEASE, 1, "w")
-        assert held.lost_by is not None
-        assert (held.lost_by.worker, held.lost_by.ended_at) == ("lost", NOW + MINUTE / 4)
-
-    on(path, scenario)
+    await driver.enqueue([job("a")], NOW)
+    await driver.reserve(["default"], NOW, LEASE, 1, "lost")
+    assert await driver.release("lost", NOW + MINUTE / 4) == 1
+    assert await driver.amend([Amend(id="a", deliveries=1, edits=0, priority=3)], NOW + MINUTE / 3) == [None]
+    (held,) = await driver.reserve(["default"], NOW + MINUTE, LEASE, 1, "w")
+    assert held.lost_by is not None
+    assert (held.lost_by.worker, held.lost_by.ended_at) == ("lost", NOW + MINUTE / 4)
 
 
-def test_a_loss_is_over_after_an_outcome(path):
-    async def scenario(driver):
-        await driver.enqueue([job("a")], NOW)
-        await driver.reserve(["default"], NOW, LEASE, 1, "lost")
-        await driver.release("lost", NOW)
-        (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
-        assert held.lost_by is not None
-        await driver.settle([Retry(held.lease, None, 1)], NOW)
-        (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
-        assert held.lost_by is None
-        await driver.release("w", NOW)
-        await driver.cancel(["a"], NOW)
-        await driver.requeue(["a"], NOW)
-        (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
-        assert held.lost_by is None
-
-    on(path, scenario)
+async def test_a_loss_is_over_after_an_outcome(driver):
+    await driver.enqueue([job("a")], NOW)
+    await driver.reserve(["default"], NOW, LEASE, 1, "lost")
+    await driver.release("lost", NOW)
+    (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+    assert held.lost_by is not None
+    await driver.settle([Retry(held.lease, None, 1)], NOW)
+    (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+    assert held.lost_by is None
+    await driver.release("w", NOW)
+    await driver.cancel(["a"], NOW)
+    await driver.requeue(["a"], NOW)
+    (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+    assert held.lost_by is None
 
 
 def test_blocking_calls_of_an_operator(path):
@@ -342,13 +291,10 @@ def test_blocking_calls_of_an_operator(path):
         calls.close()
 
 
-def test_a_worker_learns_of_an_amended_job_at_once(path):
-    async def scenario(driver):
-        await driver.enqueue([job("a", run_at=NOW + LEASE)], NOW)
-        assert await driver.reserve(["default"], NOW, LEASE, 1, "w") == []
-        waits = asyncio.ensure_future(driver.wait(["default"], 30.0))
-        assert await driver.amend([Amend(id="a", deliveries=0, edits=0, run_at=None)], NOW) == [None]
-        assert await waits
-        assert [item.job.edits for item in await driver.reserve(["default"], NOW, LEASE, 1, "w")] == [1]
-
-    on(path, scenario)
+async def test_a_worker_learns_of_an_amended_job_at_once(driver):
+    await driver.enqueue([job("a", run_at=NOW + LEASE)], NOW)
+    assert await driver.reserve(["default"], NOW, LEASE, 1, "w") == []
+    waits = asyncio.ensure_future(driver.wait(["default"], 30.0))
+    assert await driver.amend([Amend(id="a", deliveries=0, edits=0, run_at=None)], NOW) == [None]
+    assert await waits
+    assert [item.job.edits for item in await driver.reserve(["default"], NOW, LEASE, 1, "w")] == [1]

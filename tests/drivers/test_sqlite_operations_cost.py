@@ -8,11 +8,11 @@ import pytest
 
 from taskharbor.drivers import Figures, JobRecord
 from taskharbor.drivers.base import MAX_SCANNED_AUDIT
-from taskharbor.drivers.sqlite import SqliteDriver, admin
+from taskharbor.drivers.sqlite import admin
 from taskharbor.model.audit import AUDIT_KEPT_FOR, StoredAudit
 from taskharbor.model.job import Seen
 from tests import lanes
-from tests.drivers.sqlite_files import NOW, fast_folder
+from tests.drivers.sqlite_files import NOW, fast_folder, opened
 from tests.drivers.test_sqlite_cost import MICROS, Meter
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -26,92 +26,67 @@ SELECT i, 'kept-' || i, 'a', 3, 0, '', 't', x'', ?, ?, ?, 0 FROM n
 """
 
 
-async def opened(path):
-    driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
-    await driver.open()
-    return driver, Meter(driver), Meter(driver, driver.database.reader)
+def compared(folder, few, many):
+    """Decorates a scenario, which puts the steps of each call into `steps`: they are the same beside few and beside
+    many of what a call must not go through. `writes` and `reads` count them."""
 
+    async def live(scenario, number):
+        path, steps = folder / "compared.db", dict[str, int]()
+        async with opened(path, synchronous="normal") as driver:
+            await scenario(driver, number, steps, Meter(driver), Meter(driver, driver.database.reader))
+        path.unlink()
+        return steps
 
-def compared(scenario, few, many):
-    """The steps of each call with few and with many of what it must not go through."""
-    small, large = asyncio.run(scenario(few)), asyncio.run(scenario(many))
-    for call, steps in small.items():
-        assert large[call] <= 2 * steps + 20, f"{call}: {large[call]} hundred steps, {steps} beside few"
+    def compare(scenario):
+        small, large = (asyncio.run(live(scenario, number)) for number in (few, many))
+        for call, steps in small.items():
+            assert large[call] <= 2 * steps + 20, f"{call}: {large[call]} hundred steps, {steps} beside few"
+
+    return compare
 
 
 def test_a_listing_of_flows_costs_the_same_whatever_their_size(fast_sqlite_folder):
-    path = fast_sqlite_folder / "flows.db"
-
-    async def scenario(members):
-        driver, _, reads = await opened(path)
+    @compared(fast_sqlite_folder, 10, lanes.figure(test=3000, full=100_000))
+    async def scenario(driver, members, steps, writes, reads):
         for flow in ("a", "b", "c"):
             jobs = [JobRecord(id=f"{flow}{n}", type="t", flow_id=flow) for n in range(members)]
             await driver.enqueue(jobs, NOW)
         await driver.cancel_flow("b", NOW)
-        steps = {}
         steps["flows"], page = await reads.of(driver.flows(now=NOW))
         assert [str(flow.status) for flow in page.items] == ["running", "cancelled", "running"]
-        await driver.close()
-        path.unlink()
-        return steps
-
-    compared(scenario, 10, lanes.figure(test=3000, full=100_000))
 
 
 def test_a_page_of_flows_costs_the_same_beside_many(fast_sqlite_folder):
-    path = fast_sqlite_folder / "many-flows.db"
-
-    async def scenario(flows):
-        driver, _, reads = await opened(path)
+    @compared(fast_sqlite_folder, 10, lanes.figure(test=3000, full=100_000))
+    async def scenario(driver, flows, steps, writes, reads):
         await driver.enqueue([JobRecord(id=f"{n}", type="t", flow_id=f"{n:06}") for n in range(flows)], NOW)
-        steps = {}
         for order in ("id", "-id"):
             steps[order], page = await reads.of(driver.flows(now=NOW, limit=5, order=order))
             assert len(page.items) == 5
-        await driver.close()
-        path.unlink()
-        return steps
-
-    compared(scenario, 10, lanes.figure(test=3000, full=100_000))
 
 
 def test_upcoming_takes_two_lookups_for_each_queue(fast_sqlite_folder):
     """A thousand queues in one statement, however many jobs are scheduled in each."""
-    path = fast_sqlite_folder / "upcoming.db"
 
-    async def scenario(jobs):
-        driver, _, reads = await opened(path)
+    @compared(fast_sqlite_folder, 1, lanes.figure(test=20, full=200))
+    async def scenario(driver, jobs, steps, writes, reads):
         names = [f"q{n}" for n in range(1000)]
         for each in range(jobs):
             at = NOW + MINUTE * (jobs - each)
             await driver.enqueue([JobRecord(id=f"{q}-{each}", type="t", queue=q, run_at=at) for q in names], NOW)
-        steps = {}
         steps["upcoming"], at = await reads.of(driver.upcoming(names, NOW))
         assert at == NOW + MINUTE
-        await driver.close()
-        path.unlink()
-        return steps
-
-    compared(scenario, 1, lanes.figure(test=20, full=200))
 
 
 def test_figures_cost_what_they_return(fast_sqlite_folder):
-    path = fast_sqlite_folder / "figures.db"
-
-    async def scenario(queues):
-        driver, meter, reads = await opened(path)
+    @compared(fast_sqlite_folder, 5, lanes.figure(test=300, full=5000))
+    async def scenario(driver, queues, steps, writes, reads):
         for minute in range(20):
             at = NOW + minute * MINUTE
             await driver.add_figures([Figures(at, f"q{n}", {"done": n + 1}) for n in range(queues)], NOW)
-        steps = {}
         steps["of a queue"], found = await reads.of(driver.figures(NOW, NOW + 20 * MINUTE, "q3"))
         assert len(found) == 20
-        steps["added"], _ = await meter.of(driver.add_figures([Figures(NOW, "q3", {"done": 1})], NOW))
-        await driver.close()
-        path.unlink()
-        return steps
-
-    compared(scenario, 5, lanes.figure(test=300, full=5000))
+        steps["added"], _ = await writes.of(driver.add_figures([Figures(NOW, "q3", {"done": 1})], NOW))
 
 
 AUDITED = """
@@ -124,12 +99,10 @@ STEPS_PER_ENTRY = 40  # that the audit looks at
 
 def test_the_audit_costs_the_same_beside_many_entries(fast_sqlite_folder):
     """A page from the end, one behind a cursor and one from the middle; storing, and forgetting the next thousand."""
-    path = fast_sqlite_folder / "audit.db"
 
-    async def scenario(entries):
-        driver, meter, reads = await opened(path)
+    @compared(fast_sqlite_folder, 1500, lanes.figure(test=20_000, full=100_000))
+    async def scenario(driver, entries, steps, writes, reads):
         await driver.database.write(lambda session: session.all(AUDITED, entries, MICROS))
-        steps = {}
         steps["page"], page = await reads.of(driver.audit(limit=10))
         steps["next page"], page = await reads.of(driver.audit(limit=10, cursor=page.cursor))
         assert len(page.items) == 10
@@ -139,24 +112,16 @@ def test_the_audit_costs_the_same_beside_many_entries(fast_sqlite_folder):
         spent, page = await reads.of(driver.audit(by="nobody", limit=10))
         assert (page.items, page.cursor is None) == ((), entries <= MAX_SCANNED_AUDIT)
         assert spent <= MAX_SCANNED_AUDIT * STEPS_PER_ENTRY / 100
-        steps["put"], _ = await meter.of(driver.put_audit([StoredAudit(id="entry-5", at=NOW, by="anna")], NOW))
+        steps["put"], _ = await writes.of(driver.put_audit([StoredAudit(id="entry-5", at=NOW, by="anna")], NOW))
         late = NOW + AUDIT_KEPT_FOR
-        steps["forgotten"], _ = await meter.of(driver.put_audit([], late))
+        steps["forgotten"], _ = await writes.of(driver.put_audit([], late))
         (left,) = await driver.database.read(lambda session: session.one("SELECT count(*) FROM taskharbor_audit"))
         assert left == entries - 1000
-        await driver.close()
-        path.unlink()
-        return steps
-
-    compared(scenario, 1500, lanes.figure(test=20_000, full=100_000))
 
 
-def test_a_condition_adds_no_statement(fast_sqlite_folder):
+async def test_a_condition_adds_no_statement(fast_sqlite_folder):
     """What was seen is compared with the row that the call loads anyway."""
-    path = fast_sqlite_folder / "seen.db"
-
-    async def scenario():
-        driver, _, _ = await opened(path)
+    async with opened(fast_sqlite_folder / "seen.db") as driver:
         told = list[str]()
         driver.database.writer.file.get().set_trace_callback(told.append)
         sent = {}
@@ -170,31 +135,20 @@ def test_a_condition_adds_no_statement(fast_sqlite_folder):
                 given = () if verb == "delete" else (NOW,)
                 assert await getattr(driver, verb)(["a"], *given, seen=seen) == [None]
                 sent[verb, seen is None] = len(told)
-        await driver.close()
-        return sent
-
-    sent = asyncio.run(scenario())
     assert all(sent[verb, False] == sent[verb, True] > 0 for verb in ("cancel", "requeue", "delete")), sent
 
 
 def test_prune_does_not_go_through_jobs_that_are_kept(fast_sqlite_folder, monkeypatch):
     """They finished long ago, and stay for a year; what comes after them is pruned by the first call."""
     monkeypatch.setattr(admin, "MAX_PRUNE_SCAN_JOBS", 100)
-    path = fast_sqlite_folder / "kept.db"
     year = timedelta(days=365) // timedelta(microseconds=1)
 
-    async def scenario(kept):
-        driver, meter, _ = await opened(path)
+    @compared(fast_sqlite_folder, 10, lanes.figure(test=3000, full=200_000))
+    async def scenario(driver, kept, steps, writes, reads):
         given = (kept, MICROS, MICROS - 10**9, year)
         await driver.database.write(lambda session: session.all(KEPT_JOBS, *given))
         await driver.enqueue([JobRecord(id="plain", type="t", queue="a")], NOW)
         (held,) = await driver.reserve(["a"], NOW, MINUTE, 1, "w")
         await driver.ack(held.lease, NOW)
-        steps = {}
-        steps["prune"], number = await meter.of(driver.prune(NOW + MINUTE, 10))
+        steps["prune"], number = await writes.of(driver.prune(NOW + MINUTE, 10))
         assert number == 1
-        await driver.close()
-        path.unlink()
-        return steps
-
-    compared(scenario, 10, lanes.figure(test=3000, full=200_000))

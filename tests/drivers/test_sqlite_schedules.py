@@ -19,10 +19,11 @@ from taskharbor.model.bounds import check_schedule_changes
 from taskharbor.model.schedule import MAX_SCHEDULE_BYTES
 from taskharbor.model.times import to_us
 from tests.drivers.blocking_calls import run
-from tests.drivers.sqlite_files import LEASE, NOW, job, on
+from tests.drivers.sqlite_files import LEASE, NOW, job, on, opened, opened_driver
 from tests.drivers.test_sqlite_wal import Disk
 
 pytestmark = pytest.mark.lane("sqlite")
+driver = opened_driver
 SECOND = timedelta(seconds=1)
 
 
@@ -65,15 +66,14 @@ async def ids(driver: SqliteDriver) -> list[str]:
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
-def test_names_are_in_the_order_of_code_points_in_a_file_of_any_encoding(path, encoding):
+async def test_names_are_in_the_order_of_code_points_in_a_file_of_any_encoding(path, encoding):
     """In UTF-16 the emoji would come before U+FFFD."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA encoding = '{encoding}'")
         connection.execute("CREATE TABLE theirs (id INTEGER)")
         connection.commit()
     rows = [schedule(name, queue="ü") for name in ("Z", "a", "é", "日", "\ufffd", "😀")]
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         assert await driver.change_schedules(added(*reversed(rows)), NOW) == [True] * len(rows)
         assert await walked(driver.schedules, limit=2) == rows
         assert await walked(driver.schedules, queue="ü", limit=2) == rows
@@ -83,20 +83,15 @@ def test_names_are_in_the_order_of_code_points_in_a_file_of_any_encoding(path, e
         ]
         assert await walked(driver.due_schedules, ["ü"], NOW, limit=2) == rows
 
-    on(path, scenario)
 
-
-def test_a_page_of_due_schedules_is_merged_from_many_looks(path, monkeypatch):
+async def test_a_page_of_due_schedules_is_merged_from_many_looks(path, monkeypatch):
     monkeypatch.setattr(schedules, "PLACES_PER_LOOK", 2)
     rows = [schedule(f"{n:02}", n // 4, queue="abc"[n * 7 % 3]) for n in range(20)]
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.change_schedules(added(*rows), NOW)
         for limit in (1, 3, 5, 20):
             assert await walked(driver.due_schedules, "cab", NOW + 3 * SECOND, limit=limit) == rows[:16]
         assert (await driver.due_schedules(["a"], NOW + 3 * SECOND)).upcoming == NOW + 4 * SECOND
-
-    on(path, scenario)
 
 
 # Damage
@@ -117,12 +112,11 @@ def damage_schedule(path: Path, column: str, value: str, name: str = "c") -> Non
 
 @pytest.mark.parametrize("column", ["name", "queue", "revision", "next_at", "body"])
 @pytest.mark.parametrize("value", VALUES)
-def test_a_damaged_row_spoils_no_page(path, column, value):
+async def test_a_damaged_row_spoils_no_page(path, column, value):
     """It is left out, or shown if it can be; the others are all there. Adding the schedule again replaces it."""
     rows = [schedule(name, n) for n, name in enumerate("abcde")]
     others = [row for row in rows if row.name != "c"]
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.change_schedules(added(*rows), NOW)
         damage_schedule(path, column, value)
         for found in (
@@ -143,31 +137,23 @@ def test_a_damaged_row_spoils_no_page(path, column, value):
         assert await driver.change_schedules([change], NOW) == [True]
         assert (await driver.schedules(names=["c"])).items == (again,)
 
-    on(path, scenario)
-
 
 @pytest.mark.parametrize(("column", "value"), [("queue", "''"), ("revision", "''"), ("next_at", "-1"), ("body", "1")])
-def test_a_deletion_removes_the_remains_of_a_damaged_row(path, column, value):
-    async def scenario(driver):
-        await driver.change_schedules(added(schedule("c")), NOW)
-        damage_schedule(path, column, value)
-        assert (await driver.schedules()).items == ()
-        assert await driver.change_schedules([ScheduleChange(name="c", expect="1", to=None)], NOW) == [True]
-        assert await driver.database.read(lambda session: session.all("SELECT * FROM taskharbor_schedules")) == []
-
-    on(path, scenario)
+async def test_a_deletion_removes_the_remains_of_a_damaged_row(driver, path, column, value):
+    await driver.change_schedules(added(schedule("c")), NOW)
+    damage_schedule(path, column, value)
+    assert (await driver.schedules()).items == ()
+    assert await driver.change_schedules([ScheduleChange(name="c", expect="1", to=None)], NOW) == [True]
+    assert await driver.database.read(lambda session: session.all("SELECT * FROM taskharbor_schedules")) == []
 
 
-def test_a_body_that_is_too_large_is_not_read(path):
-    async def scenario(driver):
-        whole = schedule("a", body=bytes(MAX_SCHEDULE_BYTES))
-        await driver.change_schedules(added(whole, schedule("c")), NOW)
-        damage_schedule(path, "body", f"zeroblob({MAX_SCHEDULE_BYTES + 1})")
-        assert (await driver.schedules()).items == (whole,)
-        assert (await driver.due_schedules(["q"], NOW)).items == (whole,)
-        assert await driver.change_schedules(added(schedule("c", revision="2")), NOW) == [True]
-
-    on(path, scenario)
+async def test_a_body_that_is_too_large_is_not_read(driver, path):
+    whole = schedule("a", body=bytes(MAX_SCHEDULE_BYTES))
+    await driver.change_schedules(added(whole, schedule("c")), NOW)
+    damage_schedule(path, "body", f"zeroblob({MAX_SCHEDULE_BYTES + 1})")
+    assert (await driver.schedules()).items == (whole,)
+    assert (await driver.due_schedules(["q"], NOW)).items == (whole,)
+    assert await driver.change_schedules(added(schedule("c", revision="2")), NOW) == [True]
 
 
 # A change that fails, or waits
@@ -185,11 +171,10 @@ def fail_by_read_only(driver: SqliteDriver) -> None:
 @pytest.mark.parametrize(
     ("fail", "reason"), [(fail_by_full_disk, "the disk is full"), (fail_by_read_only, "it may only be read")]
 )
-def test_a_change_that_cannot_be_written_leaves_nothing(path, fail, reason):
+async def test_a_change_that_cannot_be_written_leaves_nothing(path, fail, reason):
     """The job would fit on the disk, the row that goes with it does not."""
     row = schedule("a")
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.change_schedules(added(row, schedule("b")), NOW)
         changes = [fired(row, "2", "x"), fired(schedule("b"), "2", "y", body=b"secret" * 20_000)]
         fail(driver)
@@ -202,25 +187,19 @@ def test_a_change_that_cannot_be_written_leaves_nothing(path, fail, reason):
         assert await driver.change_schedules(changes, NOW) == [True, True]
         assert await ids(driver) == ["x", "y"]
 
-    on(path, scenario)
+
+async def test_a_call_that_is_refused_spoils_no_other_in_its_transaction(driver):
+    good, bad = added(schedule("good")), added(schedule("bad"), schedule("worse", queue=""))
+    calls = [driver.change_schedules(good, NOW), driver.change_schedules(bad, NOW)]
+    done, refused = await asyncio.gather(*calls, return_exceptions=True)
+    assert done == [True]
+    assert isinstance(refused, InvalidJob)
+    assert (await driver.schedules()).items == (schedule("good"),)
 
 
-def test_a_call_that_is_refused_spoils_no_other_in_its_transaction(path):
-    async def scenario(driver):
-        good, bad = added(schedule("good")), added(schedule("bad"), schedule("worse", queue=""))
-        calls = [driver.change_schedules(good, NOW), driver.change_schedules(bad, NOW)]
-        done, refused = await asyncio.gather(*calls, return_exceptions=True)
-        assert done == [True]
-        assert isinstance(refused, InvalidJob)
-        assert (await driver.schedules()).items == (schedule("good"),)
-
-    on(path, scenario)
-
-
-def test_a_change_returns_when_it_is_on_the_disk(path, monkeypatch):
+async def test_a_change_returns_when_it_is_on_the_disk(path, monkeypatch):
     disk = Disk(monkeypatch)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         before = disk.syncs
         await driver.change_schedules(added(schedule("a")), NOW)
         assert disk.syncs == before + 1
@@ -232,8 +211,6 @@ def test_a_change_returns_when_it_is_on_the_disk(path, monkeypatch):
         assert not change.done()
         disk.goes.set()
         assert await change == [True]
-
-    on(path, scenario)
 
 
 def test_a_change_is_written_by_the_writer_thread(path, monkeypatch):
@@ -249,10 +226,9 @@ def test_a_change_is_written_by_the_writer_thread(path, monkeypatch):
     assert threads == ["taskharbor-sqlite-writer"]
 
 
-def test_a_change_wakes_those_who_wait_for_its_jobs(path, monkeypatch):
+async def test_a_change_wakes_those_who_wait_for_its_jobs(path, monkeypatch):
     monkeypatch.setattr(FileWatch, "_check", lambda self: True)  # as for another process: it would wake the call too
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.change_schedules(added(schedule("a")), NOW)
         assert await driver.reserve(["q"], NOW, LEASE, 1, "w") == []
         waiting = asyncio.create_task(driver.wait(["q"], 50))
@@ -260,8 +236,6 @@ def test_a_change_wakes_those_who_wait_for_its_jobs(path, monkeypatch):
         assert await driver.change_schedules([fired(schedule("a"), "2", "job")], NOW) == [True]
         assert await waiting
         assert [held.job.id for held in await driver.reserve(["q"], NOW, LEASE, 1, "w")] == ["job"]
-
-    on(path, scenario)
 
 
 # Blocking calls

@@ -8,14 +8,16 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver
+from tests.drivers import sqlite_files
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,14 +29,7 @@ def job(id, **fields):
     return JobRecord(id=id, type="t", **fields)
 
 
-@asynccontextmanager
-async def opened(path):
-    driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
-    await driver.open()
-    try:
-        yield driver
-    finally:
-        await driver.close()
+opened = partial(sqlite_files.opened, synchronous="normal")
 
 
 async def taken(driver):
@@ -110,7 +105,7 @@ def test_a_fork_inside_a_transaction_does_not_wait(tmp_path, coroutine, wait):
     async def live():
         async with opened(path) as driver:
             lease = await taken(driver)
-            shared = driver.transaction(lease) if coroutine else driver.transaction_sync(lease)
+            shared: Any = driver.transaction(lease) if coroutine else driver.transaction_sync(lease)
             connection = await shared.__aenter__() if coroutine else shared.__enter__()
             connection.execute("CREATE TABLE orders (id INTEGER)")
             waiting = asyncio.create_task(driver.enqueue([job("b", payload=LARGE)], NOW))
@@ -214,7 +209,7 @@ def test_a_commit_to_a_removed_wal_file_is_not_acknowledged(tmp_path, how, how_w
             if how_written == "in a transaction":
                 with shared as connection:
                     connection.execute("CREATE TABLE orders (id INTEGER)")
-                written = partial(asyncio.to_thread, shared.commit, Ack(lease), NOW)
+                written: Any = partial(asyncio.to_thread, shared.commit, Ack(lease), NOW)
             else:
                 payload = LARGE if how_written == "by the thread" else b""
                 written = partial(driver.enqueue, [job("b", payload=payload)], NOW)
@@ -257,21 +252,17 @@ def test_a_file_that_is_replaced_under_a_commit_is_used_by_the_next_call(tmp_pat
 # Second names
 
 
-def test_a_hard_link_is_refused(tmp_path):
+async def test_a_hard_link_is_refused(tmp_path):
     path, other = tmp_path / "jobs.db", tmp_path / "other.db"
-
-    async def live():
-        async with opened(path) as driver:
-            await driver.enqueue([job("a")], NOW)
-            os.link(path, other)
-            for name in (path, other):
-                for way in ("open", "open_existing"):
-                    with pytest.raises(BackendUnavailable, match="has 2 names") as refused:
-                        await getattr(SqliteDriver(f"sqlite:///{name}"), way)()
-                    assert refused.value.lasting
-            await driver.enqueue([job("b")], NOW)  # a process that has it open goes on: no other can open it
-        other.unlink()
-        async with opened(path) as driver:
-            assert await driver.counts(NOW) == {"default": {"ready": 2}}
-
-    asyncio.run(live())
+    async with opened(path) as driver:
+        await driver.enqueue([job("a")], NOW)
+        os.link(path, other)
+        for name in (path, other):
+            for way in ("open", "open_existing"):
+                with pytest.raises(BackendUnavailable, match="has 2 names") as refused:
+                    await getattr(SqliteDriver(f"sqlite:///{name}"), way)()
+                assert refused.value.lasting
+        await driver.enqueue([job("b")], NOW)  # a process that has it open goes on: no other can open it
+    other.unlink()
+    async with opened(path) as driver:
+        assert await driver.counts(NOW) == {"default": {"ready": 2}}

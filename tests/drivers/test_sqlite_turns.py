@@ -112,69 +112,61 @@ def test_each_turn_comes_once_in_order_also_when_some_give_up(seed):
     assert turns.try_take(), "the last turn was never ended"
 
 
-def test_patience_counts_for_each_turn_not_for_the_length_of_the_line():
+async def test_patience_counts_for_each_turn_not_for_the_length_of_the_line():
     turns = Turns("file")
     assert turns.try_take()
-
-    async def live():
-        with pytest.raises(BackendUnavailable, match=r"has held its write lock for 0\.05 s"):
-            await turns.take_async(0.05)
-        with pytest.raises(BackendUnavailable, match=r"has held its write lock for 0\.05 s"):
-            await asyncio.to_thread(turns.take, 0.05)
-        place = turns.ask(lambda: None)
-        place.asked_at -= 1000  # it has stood there for long,
-        turns._taken_at = time.monotonic()  # but the line has just moved
-        woken = threading.Event()
-        for later in (turns.end, woken.set):
-            threading.Timer(0.05, later).start()
-        await asyncio.to_thread(turns.wait, place, woken, LONG)
-
-    asyncio.run(live())
+    with pytest.raises(BackendUnavailable, match=r"has held its write lock for 0\.05 s"):
+        await turns.take_async(0.05)
+    with pytest.raises(BackendUnavailable, match=r"has held its write lock for 0\.05 s"):
+        await asyncio.to_thread(turns.take, 0.05)
+    place = turns.ask(lambda: None)
+    place.asked_at -= 1000  # it has stood there for long,
+    turns._taken_at = time.monotonic()  # but the line has just moved
+    woken = threading.Event()
+    for later in (turns.end, woken.set):
+        threading.Timer(0.05, later).start()
+    await asyncio.to_thread(turns.wait, place, woken, LONG)
 
 
-def test_transactions_of_coroutines_need_no_thread_of_the_loop(tmp_path):
+async def test_transactions_of_coroutines_need_no_thread_of_the_loop(tmp_path):
     """Forty wait at once, and all of the loop's own threads are busy: each has its turn, in order."""
+    loop = asyncio.get_running_loop()
+    busy = threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, busy.wait)
+    driver = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
+    await driver.open()
+    await driver.enqueue([JobRecord(id=f"{n:02}", type="t") for n in range(40)], NOW)
+    held = await driver.reserve(["default"], NOW, LEASE, 40)
+    order: list[str] = []
 
-    async def live():
-        loop = asyncio.get_running_loop()
-        busy = threading.Event()
-        loop.set_default_executor(ThreadPoolExecutor(1))
-        loop.run_in_executor(None, busy.wait)
-        driver = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
-        await driver.open()
-        await driver.enqueue([JobRecord(id=f"{n:02}", type="t") for n in range(40)], NOW)
-        held = await driver.reserve(["default"], NOW, LEASE, 40)
-        order: list[str] = []
+    async def run(lease):
+        transaction = driver.transaction(lease)
+        async with transaction as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT)")
+            connection.execute("INSERT INTO orders VALUES (?)", (lease.job_id,))
+            order.append(lease.job_id)
+            await asyncio.sleep(0)
+        if lease.job_id.endswith("3"):
+            await transaction.rollback()
+        else:
+            assert await transaction.commit(Ack(lease), NOW) is None
 
-        async def run(lease):
-            transaction = driver.transaction(lease)
-            async with transaction as connection:
-                connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT)")
-                connection.execute("INSERT INTO orders VALUES (?)", (lease.job_id,))
-                order.append(lease.job_id)
+    before, begun = set(threading.enumerate()), set[threading.Thread]()
+    tasks = [asyncio.create_task(run(item.lease)) for item in held]
+    try:
+        async with asyncio.timeout(LONG):
+            while not all(task.done() for task in tasks):
+                begun |= set(threading.enumerate()) - before
                 await asyncio.sleep(0)
-            if lease.job_id.endswith("3"):
-                await transaction.rollback()
-            else:
-                assert await transaction.commit(Ack(lease), NOW) is None
-
-        before, begun = set(threading.enumerate()), set[threading.Thread]()
-        tasks = [asyncio.create_task(run(item.lease)) for item in held]
-        try:
-            async with asyncio.timeout(LONG):
-                while not all(task.done() for task in tasks):
-                    begun |= set(threading.enumerate()) - before
-                    await asyncio.sleep(0)
-        finally:
-            busy.set()
-        await asyncio.gather(*tasks)
-        assert order == [item.lease.job_id for item in held]
-        assert await driver.counts(NOW) == {"default": {"done": 36, "inflight": 4}}
-        begun = {thread for thread in begun if not isinstance(thread, threading.Timer)}  # those of holds that last long
-        assert [thread.name for thread in begun] == ["taskharbor-sqlite-transaction"], "of the errands"
-        await driver.close()
-
-    asyncio.run(live())
+    finally:
+        busy.set()
+    await asyncio.gather(*tasks)
+    assert order == [item.lease.job_id for item in held]
+    assert await driver.counts(NOW) == {"default": {"done": 36, "inflight": 4}}
+    begun = {thread for thread in begun if not isinstance(thread, threading.Timer)}  # those of holds that last long
+    assert [thread.name for thread in begun] == ["taskharbor-sqlite-transaction"], "of the errands"
+    await driver.close()
 
 
 def test_more_transactions_than_the_loop_has_threads_each_run_once(tmp_path):

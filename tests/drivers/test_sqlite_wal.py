@@ -12,9 +12,10 @@ import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
 from taskharbor.drivers.sqlite import wal, writer
-from tests.drivers.sqlite_files import LEASE, NOW, on
+from tests.drivers.sqlite_files import LEASE, NOW, on, opened, opened_driver
 
 pytestmark = pytest.mark.lane("sqlite")
+driver = opened_driver
 
 
 def job(id, **fields):
@@ -52,10 +53,9 @@ class Disk:
         assert await asyncio.to_thread(self.asked.acquire, True, 60)
 
 
-def test_what_is_acknowledged_is_on_the_disk_and_reserves_do_not_wait_for_it(path, monkeypatch):
+async def test_what_is_acknowledged_is_on_the_disk_and_reserves_do_not_wait_for_it(path, monkeypatch):
     disk = Disk(monkeypatch)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("a"), job("b")], NOW)
         assert disk.syncs == 1
         await disk.is_asked()
@@ -76,23 +76,18 @@ def test_what_is_acknowledged_is_on_the_disk_and_reserves_do_not_wait_for_it(pat
         # The one that stood still, and one for all that had gathered; a call that comes late may have one of its own.
         assert disk.syncs in (3, 4)
 
-    on(path, scenario)
 
-
-def test_a_known_job_is_acknowledged_when_it_is_on_the_disk_too(path, monkeypatch):
+async def test_a_known_job_is_acknowledged_when_it_is_on_the_disk_too(path, monkeypatch):
     """The call that stored it may still be waiting for that."""
     disk = Disk(monkeypatch)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         for existed in (False, True):
             before = disk.syncs
             assert await driver.enqueue([job("a")], NOW) == [Enqueued("a", existed)]
             assert disk.syncs == before + 1
 
-    on(path, scenario)
 
-
-def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
+async def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
     """What a sync has not seen is gone then: here, all that was written after the last one."""
 
     def keep(file):
@@ -107,7 +102,7 @@ def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
         connection.close()
         return rows
 
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("a"), job("b")], NOW)
         assert left() == {"a": 1, "b": 1}
         held = await driver.reserve(["default"], NOW, LEASE, 2)
@@ -118,8 +113,6 @@ def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
         assert await driver.cancel(["b"], NOW) == [None]
         assert left() == {"a": 3, "b": 5} | {f"j{number}": 1 for number in range(200)}
 
-    on(path, scenario)
-
 
 def test_synchronous_normal_waits_for_no_disk(path, monkeypatch):
     disk = Disk(monkeypatch)
@@ -127,11 +120,10 @@ def test_synchronous_normal_waits_for_no_disk(path, monkeypatch):
     assert disk.syncs == 0
 
 
-def test_closing_waits_for_the_disk(path, monkeypatch):
+async def test_closing_waits_for_the_disk(path, monkeypatch):
     disk = Disk(monkeypatch)
     disk.goes.clear()
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         adding = asyncio.create_task(driver.enqueue([job("a")], NOW))
         await disk.is_asked()
         closing = asyncio.create_task(driver.close())
@@ -140,14 +132,11 @@ def test_closing_waits_for_the_disk(path, monkeypatch):
         assert await adding == [Enqueued("a", False)]
         await closing
 
-    on(path, scenario)
 
-
-def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_acknowledged(path, monkeypatch):
+async def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_acknowledged(path, monkeypatch):
     """A second fdatasync may say that all is well when the first has dropped what it could not write."""
     disk = Disk(monkeypatch)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         disk.error = errno.EIO
         with pytest.raises(BackendUnavailable, match="of the disk"):
             await driver.enqueue([job("a")], NOW)
@@ -164,8 +153,6 @@ def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_ackn
         assert b"default" in pages
         assert await driver.enqueue([job("c")], NOW) == [Enqueued("c", False)]
 
-    on(path, scenario)
-
 
 # Which thread writes
 
@@ -174,10 +161,9 @@ def thread(session):
     return threading.current_thread().name
 
 
-def test_small_calls_run_on_the_thread_that_makes_them(path, monkeypatch):
+async def test_small_calls_run_on_the_thread_that_makes_them(path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         here = threading.current_thread().name
         assert await driver.database.write(thread, durable=False, inline=True) == here
         assert await driver.database.write(thread, durable=False) == "taskharbor-sqlite-writer"
@@ -188,10 +174,8 @@ def test_small_calls_run_on_the_thread_that_makes_them(path, monkeypatch):
         driver.database.writer.end_turn()
         assert [await waiting, await behind] == ["taskharbor-sqlite-writer"] * 2
 
-    on(path, scenario)
 
-
-def test_the_first_commit_of_a_wal_file_is_the_writer_threads(path, monkeypatch):
+async def test_the_first_commit_of_a_wal_file_is_the_writer_threads(path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
     on(path, lambda driver: driver.enqueue([job("a")], NOW))  # the last to close the file removes its -wal file
 
@@ -199,36 +183,28 @@ def test_the_first_commit_of_a_wal_file_is_the_writer_threads(path, monkeypatch)
         session.execute("UPDATE taskharbor_meta SET number = number + 1")
         return thread(session)
 
-    async def scenario(driver):
+    async with opened(path) as driver:
         assert await driver.database.write(writes, durable=False, inline=True) == "taskharbor-sqlite-writer"
         assert await driver.database.write(writes, durable=False, inline=True) == threading.current_thread().name
 
-    on(path, scenario)
 
-
-def test_after_a_slow_call_the_writer_thread_does_the_next(path, monkeypatch):
+async def test_after_a_slow_call_the_writer_thread_does_the_next(path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
     monkeypatch.setattr(writer, "INLINE_PAUSE_S", 3600.0)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         assert await driver.database.write(thread, durable=False, inline=True) == threading.current_thread().name
         assert await driver.database.write(thread, durable=False, inline=True) == "taskharbor-sqlite-writer"
 
-    on(path, scenario)
 
+async def test_a_call_that_fails_at_once_leaves_nothing_behind(driver):
+    def fails(session):
+        session.execute("UPDATE taskharbor_meta SET number = 1000")
+        raise RuntimeError("of the call")
 
-def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
-    async def scenario(driver):
-        def fails(session):
-            session.execute("UPDATE taskharbor_meta SET number = 1000")
-            raise RuntimeError("of the call")
-
-        with pytest.raises(RuntimeError, match="of the call"):
-            await driver.database.write(fails, inline=True)
-        await driver.enqueue([job("a")], NOW)
-        assert await driver.database.read(lambda session: session.one("SELECT num FROM taskharbor_jobs")) == (1,)
-
-    on(path, scenario)
+    with pytest.raises(RuntimeError, match="of the call"):
+        await driver.database.write(fails, inline=True)
+    await driver.enqueue([job("a")], NOW)
+    assert await driver.database.read(lambda session: session.one("SELECT num FROM taskharbor_jobs")) == (1,)
 
 
 # On which thread a coroutine's enqueue syncs
@@ -263,11 +239,10 @@ class TimedDisk:
 SYNC_THREAD = "taskharbor-sqlite-sync"
 
 
-def test_a_disk_that_becomes_slow_is_left_to_the_sync_thread(path, monkeypatch):
+async def test_a_disk_that_becomes_slow_is_left_to_the_sync_thread(path, monkeypatch):
     """One slow sync on the event loop's thread is enough; the thread does the next ones for fifty times as long."""
     disk = TimedDisk(monkeypatch)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         loop_thread = threading.current_thread().name
 
         async def enqueue(id):
@@ -285,27 +260,21 @@ def test_a_disk_that_becomes_slow_is_left_to_the_sync_thread(path, monkeypatch):
         disk.clock.now += 0.1
         assert await enqueue("tried again") == loop_thread
 
-    on(path, scenario)
 
-
-def test_a_slow_sync_of_a_blocking_call_counts_too(path, monkeypatch):
+async def test_a_slow_sync_of_a_blocking_call_counts_too(path, monkeypatch):
     disk = TimedDisk(monkeypatch)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("a")], NOW)
         disk.takes = 0.5
         await asyncio.to_thread(driver.database.write_here, lambda session: None, math.inf)
         await driver.enqueue([job("b")], NOW)
         assert disk.threads[-1] == SYNC_THREAD
 
-    on(path, scenario)
 
-
-def test_an_event_loop_waits_for_no_other_thread_that_syncs(path, monkeypatch):
+async def test_an_event_loop_waits_for_no_other_thread_that_syncs(path, monkeypatch):
     disk = Disk(monkeypatch)
     monkeypatch.setattr(wal, "INLINE_SYNC_BUDGET_S", 60.0)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("a")], NOW)
         await disk.is_asked()
         disk.goes.clear()
@@ -318,10 +287,8 @@ def test_an_event_loop_waits_for_no_other_thread_that_syncs(path, monkeypatch):
         await adding
         await blocking
 
-    on(path, scenario)
 
-
-def test_an_event_loop_does_not_save_what_a_sync_failed_to_write(path, monkeypatch):
+async def test_an_event_loop_does_not_save_what_a_sync_failed_to_write(path, monkeypatch):
     """That takes a checkpoint, which waits for other writers and for the disk."""
     disk = Disk(monkeypatch)
     monkeypatch.setattr(wal, "INLINE_SYNC_BUDGET_S", 60.0)
@@ -333,8 +300,7 @@ def test_an_event_loop_does_not_save_what_a_sync_failed_to_write(path, monkeypat
         return make(self)
 
     monkeypatch.setattr(wal.Checkpointer, "make", noted)
-
-    async def scenario(driver):
+    async with opened(path) as driver:
         await driver.enqueue([job("a")], NOW)
         disk.error = errno.EIO
         with pytest.raises(BackendUnavailable, match="of the disk"):
@@ -343,10 +309,8 @@ def test_an_event_loop_does_not_save_what_a_sync_failed_to_write(path, monkeypat
         await driver.enqueue([job("c")], NOW)
         assert rescued == [SYNC_THREAD]
 
-    on(path, scenario)
 
-
-def test_a_call_that_waited_for_a_failed_sync_is_saved_in_another_way_too(path, monkeypatch):
+async def test_a_call_that_waited_for_a_failed_sync_is_saved_in_another_way_too(path, monkeypatch):
     """Its commit may be among what that sync dropped: a second sync would succeed without having written it."""
     steps, errors = [], [OSError(errno.EIO, "of the disk")]
     goes, begun = threading.Event(), threading.Event()
@@ -362,7 +326,7 @@ def test_a_call_that_waited_for_a_failed_sync_is_saved_in_another_way_too(path, 
         steps.append("rescue")
         return checkpointer.make()
 
-    async def scenario(driver):
+    async with opened(path) as driver:
         monkeypatch.setattr(wal, "sync_file", sync)
         database = driver.database
         monkeypatch.setattr(database.writer.wal_sync, "_rescue", partial(rescue, database.writer.checkpoint))
@@ -370,6 +334,7 @@ def test_a_call_that_waited_for_a_failed_sync_is_saved_in_another_way_too(path, 
         first = asyncio.create_task(asyncio.to_thread(write, lambda session: None, math.inf))
         assert await asyncio.to_thread(begun.wait, 60)
         second = asyncio.create_task(asyncio.to_thread(write, lambda session: None, math.inf))
+        assert database.writer._wal is not None
         while database.writer._wal._asked < 2:
             await asyncio.sleep(0)
         goes.set()
@@ -377,5 +342,3 @@ def test_a_call_that_waited_for_a_failed_sync_is_saved_in_another_way_too(path, 
             await first
         await second
         assert steps == ["sync", "rescue", "sync"]
-
-    on(path, scenario)

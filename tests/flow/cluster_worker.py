@@ -75,12 +75,12 @@ def mortal(work: Work, point: int) -> None:
     """Let this process die or stop before that command, counted from the beginning of the last member."""
     left, send = abs(point), RedisPool.call
 
-    async def call(self: RedisPool, *commands: Any, within: float | None = None) -> Any:
+    async def call(self: RedisPool, *commands: Any, **options: Any) -> Any:
         nonlocal left
         left -= work.last_began
         if work.last_began and left == 0:
             os.kill(os.getpid(), signal.SIGKILL if point > 0 else signal.SIGSTOP)
-        return await send(self, *commands, within=within)
+        return await send(self, *commands, **options)
 
     RedisPool.call = call  # type: ignore[method-assign]  # replaced for the test
 

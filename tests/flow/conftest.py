@@ -9,6 +9,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.testing import ManualClock
+from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.flow.stores import NAMES, STORES, MakeHarbor
 from tests.flow.tasks import Tasks
 

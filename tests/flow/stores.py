@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from taskharbor import Client, Harbor
-from taskharbor.client.retries import with_retries
 
 MakeHarbor = Callable[..., Harbor]
 
@@ -55,4 +54,5 @@ NAMES = list(STORES)
 
 def call_store(client: Client, call: Callable[[Any], Awaitable[Any]]) -> Any:
     """Make a call of the driver, on the portal's loop and retried as the client's own calls are."""
-    return client.portal.call(lambda: with_retries(call, client.budget(client.awaited, "test")), "test.call_store")
+    store = client._store
+    return store.portal.call(lambda: store.call(store.awaited, "test").ask(call), "test.call_store")

@@ -132,7 +132,7 @@ def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str, harbor_on: Make
     tasks = Tasks(harbor)
     for mark in ("nonsense", '["x",3]', '["x",-1]', '["x",true]', '["x",[[null],"a"]]'):
         record = JobRecord(id="a", type="add", metadata={BIND_KEY: mark})
-        harbor.client.store(lambda now, record=record: [record], None, "test")  # type: ignore[misc]  # a default binds the loop's variable
+        harbor._store.enqueue(lambda now, record=record: [record], None, "test")  # type: ignore[misc]  # a default binds the loop's variable
         drain(harbor)
         handle = harbor.client.handle("a")
         with pytest.raises(JobDead, match=r"its metadata taskharbor\.bind cannot be read"):
@@ -247,7 +247,7 @@ def test_a_join_that_was_deleted_kills_the_step() -> None:
     mark = {BIND_KEY: write_bind("value", None)}
     missing = JobRecord(id="n", type="nothing")
     waits = JobRecord(id="c", type="collect", depends_on=("n",), metadata=mark)
-    harbor.client.store(lambda now: [missing, waits], None, "test")
+    harbor._store.enqueue(lambda now: [missing, waits], None, "test")
     store = harbor.driver.store  # type: ignore[attr-defined]  # not in its declared type
     entry = store.entries["c"]
     entry.record = replace(entry.record, depends_on=("gone.join",))
@@ -266,7 +266,7 @@ def test_a_job_whose_id_ends_like_a_joins_is_read_as_a_job(harbor: Harbor, tasks
     jobs = [JobRecord(id=id, type="echo", payload=json.dumps({"value": value}).encode(), flow_id="f") for id in ids]
     jobs.append(JobRecord(id="c", type="collect", depends_on=tuple(ids), metadata=mark, flow_id="f"))
     harbor.task(name="echo")(echo)
-    harbor.client.store(lambda now: jobs, None, "test")
+    harbor._store.enqueue(lambda now: jobs, None, "test")
     drain(harbor)
     assert [harbor.client.handle(id).result(1) for id in ids] == [value] * 7
     assert harbor.client.handle("c").result(1) == [value, [value] * 6]

@@ -28,10 +28,7 @@ from tests.flow.worker_processes import WORKERS, Crew, crew, store
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.left_to(
-    "full",
-    except_for=lanes.Chosen(
-        "test_a_flow_across_hash_slots_is_cancelled_as_a_whole",
-    ),
+    "full", except_for=lanes.Chosen("test_a_flow_across_hash_slots_is_cancelled_as_a_whole")
 )
 
 FLOWS = lanes.figure(10, 60)

@@ -170,7 +170,7 @@ def test_a_failure_step_that_carries_too_much_is_refused(tasks: Tasks) -> None:
 def test_a_damaged_mark_releases_nothing_and_the_job_dies_all_the_same(harbor: Harbor, tasks: Tasks) -> None:
     tasks.broken = {1}
     record = JobRecord(id="a", type="add", payload=b'{"x":1}', metadata={ON_FAILURE_KEY: "nonsense"})
-    harbor.client.store(lambda now: [record], None, "test")
+    harbor._store.enqueue(lambda now: [record], None, "test")
     drain(harbor)
     assert harbor.client.handle("a").status() == "dlq"
 
@@ -183,7 +183,7 @@ def test_a_failure_step_that_cannot_be_stored_does_not_keep_the_job_alive(harbor
     def dies() -> None:
         raise Unrecoverable("as it should")
 
-    harbor.client.store(lambda now: [record], None, "test")
+    harbor._store.enqueue(lambda now: [record], None, "test")
     drain(harbor)
     with pytest.raises(JobDead, match="as it should"):
         harbor.client.handle("a").result(1)

@@ -157,23 +157,20 @@ def test_a_result_that_does_not_fit_kills_the_step_that_receives_it(harbor: Harb
     assert handle.status() == "failed"
 
 
-def test_the_awaitable_methods(dsn: str) -> None:
-    async def main() -> None:
-        harbor = Harbor(dsn)
-        tasks = Tasks(harbor)
-        handle = await chain(tasks.number.s(1), tasks.add.s()).aenqueue()
-        with pytest.raises(BlockingCall, match=r"use: await flow\.aenqueue"):
-            chain(tasks.number.s(1)).enqueue()
-        await harbor.worker(heart="loop").arun(until_empty=True)
-        assert await handle.aresult(1) == 2
-        assert await handle.astatus() == "succeeded"
-        assert str(await handle.aprogress()) == "2 of 2"
-        found = await harbor.aflow(handle.id)
-        assert await found.aresult(1) == 2
-        assert await found.acancel() == 0
-        await harbor.aclose()
-
-    asyncio.run(main())
+async def test_the_awaitable_methods(dsn: str) -> None:
+    harbor = Harbor(dsn)
+    tasks = Tasks(harbor)
+    handle = await chain(tasks.number.s(1), tasks.add.s()).aenqueue()
+    with pytest.raises(BlockingCall, match=r"use: await flow\.aenqueue"):
+        chain(tasks.number.s(1)).enqueue()
+    await harbor.worker(heart="loop").arun(until_empty=True)
+    assert await handle.aresult(1) == 2
+    assert await handle.astatus() == "succeeded"
+    assert str(await handle.aprogress()) == "2 of 2"
+    found = await harbor.aflow(handle.id)
+    assert await found.aresult(1) == 2
+    assert await found.acancel() == 0
+    await harbor.aclose()
 
 
 def test_a_lost_reply_stores_one_flow(dsn: str, harbor_on: MakeHarbor) -> None:

@@ -112,7 +112,7 @@ def test_a_job_acked_while_it_is_being_cancelled_takes_its_workflow_along(dsn: s
             if self.first:
                 self.first = False
                 (held,) = await self.inner.reserve(["default"], now, timedelta(seconds=30), 1)
-                spawned = group(Tasks(Harbor("memory://")).number.s(1)).compile(held.job, now)
+                spawned = group(Tasks(Harbor("memory://")).number.s(1))._compile(held.job, now)
                 ack = Ack(held.lease, None, spawned.jobs, spawned.handover)
                 assert await self.inner.settle([ack], now) == [None]
             return await super().cancel(*args, **named)
@@ -125,7 +125,7 @@ def test_jobs_spawned_while_the_flow_is_cancelled_never_run(harbor: Harbor, task
     async def late(n: int) -> Any:
         tasks.ran.append("late")
         await handle.acancel()  # while it runs; its own ack is then refused
-        await harbor.client._drivers.close()  # the one that this loop has opened
+        await harbor._store.drivers.close()  # the one that this loop has opened
         return group(tasks.number.s(i) for i in range(n))
 
     handle = chain(late.s(3), tasks.collect.s()).enqueue()

@@ -229,7 +229,7 @@ try:
 except KeyError:
     pass
 harbor.worker().run(until_empty=True)
-assert "pgbouncer=1" in harbor.client._drivers._source
+assert "pgbouncer=1" in harbor._store.drivers._source
 print({str(end(each).status) for each in kept}, len(list(harbor.jobs())))
 """
     assert script(code, environment) == "{'SUCCESSFUL'} 20"

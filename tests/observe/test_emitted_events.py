@@ -49,15 +49,11 @@ def of(bench: Bench, kind: type[Event]) -> Any:
 
 @heard_test
 async def test_a_job_that_fails_twice_and_then_succeeds(bench: Bench) -> None:
-    worker = bench.worker(retry=Fixed(0))
-
     def handler(ctx: JobContext) -> None:
         if ctx.job.attempts < 2:
             raise RetryLater(0) if ctx.job.attempts else ValueError
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"), retry=Fixed(0))
     attempt = ["JobReserved", "JobStarted"]
     failed = [*attempt, "JobFailed", "JobRetried"]
     assert told(bench) == [*failed, *failed, *attempt, "JobSucceeded"]
@@ -70,15 +66,11 @@ async def test_a_job_that_fails_twice_and_then_succeeds(bench: Bench) -> None:
 
 @heard_test
 async def test_a_snooze_is_not_a_failure_and_spends_no_attempt(bench: Bench) -> None:
-    worker = bench.worker()
-
     def handler(ctx: JobContext) -> None:
         if ctx.job.deliveries == 1:
             raise Snooze(0)
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"))
     assert told(bench) == ["JobReserved", "JobStarted", "JobSnoozed", "JobReserved", "JobStarted", "JobSucceeded"]
     assert of(bench, JobSnoozed).job.attempts == of(bench, JobSucceeded).job.attempts == 0
 
@@ -124,54 +116,48 @@ class Deaf:
 
 
 @pytest.mark.parametrize("store", ["plain", "transaction"])
-def test_jobs_stored_by_an_outcome_are_reported_as_enqueued(store: str) -> None:
-    @heard_test
-    async def scenario(bench: Bench) -> None:
+@heard_test
+async def test_jobs_stored_by_an_outcome_are_reported_as_enqueued(bench: Bench, store: str) -> None:
+    if store == "transaction":
+        on_sql(bench)
+    worker = bench.worker()
+
+    async def split(ctx: JobContext) -> Any:
         if store == "transaction":
-            on_sql(bench)
-        worker = bench.worker()
+            async with ctx.transaction():
+                pass
+        return Expansion(job("s1"), job("s2", depends_on=("s1",)), handover="s2")
 
-        async def split(ctx: JobContext) -> Any:
-            if store == "transaction":
-                async with ctx.transaction():
-                    pass
-            return Expansion(job("s1"), job("s2", depends_on=("s1",)), handover="s2")
-
-        worker.register("split", split)
-        worker.register("t", lambda: None)
-        await bench.enqueue(job("p", "split"))
-        await worker.arun(until_empty=True)
-        assert told(bench, "p") == ["JobReserved", "JobStarted", "JobSucceeded"]
-        for id in ("s1", "s2"):
-            assert told(bench, id) == ["JobEnqueued", "JobReserved", "JobStarted", "JobSucceeded"]
-        assert {(event.worker, event.existed) for event in bench.of(JobEnqueued)} == {(worker.name, False)}
-
-    scenario()
+    worker.register("split", split)
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("p", "split"))
+    await worker.arun(until_empty=True)
+    assert told(bench, "p") == ["JobReserved", "JobStarted", "JobSucceeded"]
+    for id in ("s1", "s2"):
+        assert told(bench, id) == ["JobEnqueued", "JobReserved", "JobStarted", "JobSucceeded"]
+    assert {(event.worker, event.existed) for event in bench.of(JobEnqueued)} == {(worker.name, False)}
 
 
 @pytest.mark.parametrize("store", ["plain", "transaction"])
-def test_a_workflow_that_the_store_refuses_is_a_failure_like_any_other(store: str) -> None:
-    @heard_test
-    async def scenario(bench: Bench) -> None:
-        table = on_sql(bench) if store == "transaction" else []
-        worker = bench.worker()
+@heard_test
+async def test_a_workflow_that_the_store_refuses_is_a_failure_like_any_other(bench: Bench, store: str) -> None:
+    table = on_sql(bench) if store == "transaction" else []
+    worker = bench.worker()
 
-        async def split(ctx: JobContext) -> Any:
-            if store == "transaction":
-                async with ctx.transaction() as writes:
-                    writes.append("row")
-            return Expansion(job("s1", depends_on=("nobody",)), handover="s1")
+    async def split(ctx: JobContext) -> Any:
+        if store == "transaction":
+            async with ctx.transaction() as writes:
+                writes.append("row")
+        return Expansion(job("s1", depends_on=("nobody",)), handover="s1")
 
-        worker.register("split", split)
-        await bench.enqueue(job("j", "split"))
-        await worker.arun(until_empty=True)
-        assert told(bench) == ["JobReserved", "JobStarted", "JobFailed", "JobDeadLettered"]
-        assert "its workflow cannot be stored" in of(bench, JobDeadLettered).reason
-        assert "its workflow cannot be stored" in str(of(bench, JobFailed).error)
-        assert await bench.state("j") == "dlq"
-        assert table == []
-
-    scenario()
+    worker.register("split", split)
+    await bench.enqueue(job("j", "split"))
+    await worker.arun(until_empty=True)
+    assert told(bench) == ["JobReserved", "JobStarted", "JobFailed", "JobDeadLettered"]
+    assert "its workflow cannot be stored" in of(bench, JobDeadLettered).reason
+    assert "its workflow cannot be stored" in str(of(bench, JobFailed).error)
+    assert await bench.state("j") == "dlq"
+    assert table == []
 
 
 def test_an_outage_lasts_from_the_first_failure_to_the_last_recovery() -> None:

@@ -263,3 +263,12 @@ def test_a_store_may_be_added_later_and_the_first_one_counts(world: World):
         server.watch(MemoryDriver("memory://"))
         assert value(parse(fetch(server.port)), UP) == 1
     assert world.driver.asked == [("counts",)]
+
+
+def test_a_port_opens_without_asking_for_the_name_of_the_host(monkeypatch: pytest.MonkeyPatch):
+    def without_dns(name: str = "") -> str:
+        raise AssertionError("a lookup takes seconds where there is no DNS")
+
+    monkeypatch.setattr("socket.getfqdn", without_dns)
+    with contextlib.closing(serve(0, registry=CollectorRegistry(), address="0.0.0.0")) as server:
+        assert server.port

@@ -13,8 +13,8 @@ from taskharbor import Harbor
 from taskharbor.model import events
 from taskharbor.model.job import JobRecord
 from taskharbor.observe import formatting
+from taskharbor.observe.formatting import application_traceback, in_colours
 from taskharbor.observe.log import LogObserver, TerminalFormatter, configure_logging
-from taskharbor.observe.terminal import application_traceback, in_colours
 from tests.observe import process_tasks
 
 JOB = JobRecord(id="01J", type="shop.charge", attempts=0)

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from taskharbor.events import Event
-from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY
+from taskharbor.policy.retry import RETRY_KEY, UNRECOVERABLE_KEY
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY
 from taskharbor.tasks.flow_metadata import BIND_KEY, DEPTH_KEY, ROLE_KEY, SHAPE_KEY
 from tests.odd_endings.hostile import ANSWERS, ERRORS, Thing, build, build_class, exceptions, values, words

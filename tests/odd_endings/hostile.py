@@ -84,7 +84,7 @@ METHODS = words(
     "__getattr__ __getattribute__ __setattr__ __class__ __dict__ __doc__ __str__ __repr__ __format__ __len__ __iter__ "
     "__hash__ __eq__ __lt__ __gt__ __bool__ __int__ __float__ __index__ __bytes__ __contains__ __getitem__ __call__ "
     "__add__ __radd__ __neg__ __reduce__ __reduce_ex__ __getstate__ __await__ __next__ __enter__ __exit__ keys items "
-    "total_seconds compile model_dump __dataclass_fields__ __struct_fields__ __attrs_attrs__ __notes__ __cause__ "
+    "total_seconds _compile model_dump __dataclass_fields__ __struct_fields__ __attrs_attrs__ __notes__ __cause__ "
     "__context__ __traceback__ __suppress_context__ exceptions args reason delay with_traceback add_note errors"
 )
 

@@ -8,8 +8,7 @@ import pytest
 from msgspec import ValidationError
 
 from taskharbor.events import JobDeadLettered, JobFailed, OutcomeRefused, PolicyFailed
-from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY
-from taskharbor.policy.retry import Fixed
+from taskharbor.policy.retry import RETRY_KEY, UNRECOVERABLE_KEY, Fixed
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY
 from taskharbor.tasks.flow_metadata import BIND_KEY, JOIN_TYPE, SHAPE_KEY
 from tests.odd_endings.ending import Ending, deep
@@ -32,7 +31,7 @@ both_colours = pytest.mark.parametrize("colour", ["coroutine", "function"])
             id="a proxy with nothing behind it",
         ),
         pytest.param(
-            Thing(deeds={"compile": "answer None"}),
+            Thing(deeds={"_compile": "answer None"}),
             "its result cannot be stored: TypeError: odd: the result: Hostile cannot be written as JSON",
             id="a model that can be compiled",
         ),
@@ -42,12 +41,12 @@ both_colours = pytest.mark.parametrize("colour", ["coroutine", "function"])
             id="one that would end the loop",
         ),
         pytest.param(
-            Thing("Workflow", {"compile": "answer object"}),
+            Thing("Workflow", {"_compile": "answer object"}),
             "its workflow cannot be stored: AttributeError",
             id="a workflow that compiles to nonsense",
         ),
         pytest.param(
-            Thing("Workflow", {"compile": "raise KeyboardInterrupt"}),
+            Thing("Workflow", {"_compile": "raise KeyboardInterrupt"}),
             "its workflow cannot be stored: KeyboardInterrupt",
             id="a workflow that interrupts",
         ),
@@ -65,16 +64,13 @@ class Recipe:
 
     name: str
 
-    def compile(self) -> str:
+    def _compile(self) -> str:
         return self.name
 
 
 @bench_test
 async def test_a_result_with_a_method_compile_is_a_result(bench: Bench) -> None:
-    worker = bench.worker()
-    worker.register("t", lambda: Recipe("soup"))
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(lambda: Recipe("soup"), job("j"))
     assert (await bench.info("j")).job.result == b'{"name":"soup"}'
 
 
@@ -108,34 +104,25 @@ def test_a_snooze_without_a_delay_that_can_be_read_waits_a_minute(deeds: dict[st
     [(RETRY_KEY, f'{{"type":"Fixed","x":{DEEP}}}', RecursionError), (UNRECOVERABLE_KEY, DEEP, ValidationError)],
     ids=["retry", "unrecoverable"],
 )
-def test_a_policy_nested_without_end_counts_as_none(key: str, mark: str, error: type[Exception]) -> None:
-    @heard_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(100))
+@heard_test
+async def test_a_policy_nested_without_end_counts_as_none(
+    bench: Bench, key: str, mark: str, error: type[Exception]
+) -> None:
+    async def handler() -> None:
+        raise ValueError
 
-        async def handler() -> None:
-            raise ValueError
-
-        worker.register("t", handler)
-        await bench.enqueue(job("j", metadata={key: mark}))
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        assert info.job.run_at == bench.clock.now() + timedelta(seconds=100)
-        assert [type(event.error) for event in bench.of(PolicyFailed)] == [error]
-
-    scenario()
+    await bench.ran(handler, job("j", metadata={key: mark}), retry=Fixed(100))
+    info = await bench.info("j")
+    assert info.job.run_at == bench.clock.now() + timedelta(seconds=100)
+    assert [type(event.error) for event in bench.of(PolicyFailed)] == [error]
 
 
 @bench_test
 async def test_a_failure_step_nested_without_end_is_not_released_and_logged(bench: Bench) -> None:
-    worker = bench.worker()
-
     async def handler() -> None:
         raise ValueError
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j", max_attempts=1, metadata={ON_FAILURE_KEY: f'[{{"x":{DEEP}}}]'}))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j", max_attempts=1, metadata={ON_FAILURE_KEY: f'[{{"x":{DEEP}}}]'}))
     assert (await bench.info("j")).job.reason == "failed 1 of 1 attempts"
 
 
@@ -144,26 +131,24 @@ def unreadable(*args: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", ["deep", "memory"])
-def test_a_bind_mark_that_cannot_be_read_is_a_damaged_record(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(concurrency=4)
-        worker.register("t", lambda: "fine")
-        mark = f'["x",{DEEP}]' if how == "deep" else '["x"]'
-        if how == "memory":
-            monkeypatch.setattr("taskharbor.worker.result_binder.read_bind", unreadable)
-        bad = [job(f"bad{n}", metadata={BIND_KEY: mark}) for n in range(3)]
-        await bench.enqueue(*bad, *[job(f"good{n}") for n in range(5)])
-        await worker.arun(until_empty=True)
-        assert await bench.driver.counts(bench.clock.now()) == {"default": {"dlq": 3, "done": 5}}
-        assert len(bench.of(JobDeadLettered)) == len(bench.of(JobFailed)) == 3
-        assert not bench.of(OutcomeRefused)
-        info = await bench.info("bad0")
-        assert info.job.reason.startswith(f"its metadata {BIND_KEY} cannot be read: ")
-        assert how != "deep" or info.job.reason.endswith("it is nested too deeply")
-
-    scenario()
+@bench_test
+async def test_a_bind_mark_that_cannot_be_read_is_a_damaged_record(
+    bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = bench.worker(concurrency=4)
+    worker.register("t", lambda: "fine")
+    mark = f'["x",{DEEP}]' if how == "deep" else '["x"]'
+    if how == "memory":
+        monkeypatch.setattr("taskharbor.worker.result_binder.read_bind", unreadable)
+    bad = [job(f"bad{n}", metadata={BIND_KEY: mark}) for n in range(3)]
+    await bench.enqueue(*bad, *[job(f"good{n}") for n in range(5)])
+    await worker.arun(until_empty=True)
+    assert await bench.driver.counts(bench.clock.now()) == {"default": {"dlq": 3, "done": 5}}
+    assert len(bench.of(JobDeadLettered)) == len(bench.of(JobFailed)) == 3
+    assert not bench.of(OutcomeRefused)
+    info = await bench.info("bad0")
+    assert info.job.reason.startswith(f"its metadata {BIND_KEY} cannot be read: ")
+    assert how != "deep" or info.job.reason.endswith("it is nested too deeply")
 
 
 @bench_test

@@ -10,8 +10,9 @@ from taskharbor import Harbor
 from taskharbor.conformance.environment import opened
 from taskharbor.drivers import Ack, JobRecord, open_driver
 from taskharbor.observe.prometheus import QueueCollector
-from taskharbor.ops.explain import read_situation, reasons
-from taskharbor.ops.queue_rows import read_queue_rows
+from taskharbor.store.diagnose import reasons
+from taskharbor.store.queues import read_queue_rows
+from taskharbor.store.situation import read_situation
 from taskharbor.testing import ManualClock
 from tests.drivers.head_stores import HOUR, NOW, PLACES, on_every_store
 from tests.drivers.test_heads import backlog

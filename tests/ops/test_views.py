@@ -9,20 +9,19 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import Fail, JobInfo, JobRecord, State
-from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.job import Figures, WorkerInfo
-from taskharbor.ops import queue_rows
+from taskharbor.model.job import Figures, WorkerInfo, flow_info
 from taskharbor.ops.access import Access, AccessDenied
 from taskharbor.ops.attention import MAX_UNSERVED, read_attention
-from taskharbor.ops.counting import CAP_JOBS, MAX_COUNTED_JOBS, cap_for
-from taskharbor.ops.figures_view import read_figures, series_of
-from taskharbor.ops.flow_graph import MAX_BOXES, graph_of
-from taskharbor.ops.queue_rows import read_busiest_rows, read_queue_rows
-from taskharbor.ops.room import OperatorRoom, Sight
-from taskharbor.ops.timeline import timeline_of
-from taskharbor.ops.waiting import WaitFacts, read_waits, word_for
+from taskharbor.ops.flow_view import MAX_BOXES, graph_of
+from taskharbor.ops.job_view import timeline_of
+from taskharbor.ops.operator import OperatorSession, StoreReading
+from taskharbor.store import queues as queue_rows
+from taskharbor.store.diagnose import word_for
+from taskharbor.store.figures import read_figures, series_of
+from taskharbor.store.queues import CAP_JOBS, MAX_COUNTED_JOBS, cap_for, read_busiest_rows, read_queue_rows
+from taskharbor.store.situation import ListSituation, read_list_situation
 
 NOW = datetime(2030, 1, 15, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -51,22 +50,26 @@ def worker(running: int = 0, **fields: Any) -> WorkerInfo:
 @pytest.mark.parametrize(
     ("job", "facts", "code"),
     [
-        (info(), WaitFacts(NOW), "no_worker"),
-        (info(), WaitFacts(NOW, workers=(worker(),)), "next"),
-        (info(), WaitFacts(NOW, workers=(worker(2),)), "workers_busy"),
-        (info(), WaitFacts(NOW, frozenset({"mail"}), (worker(),)), "paused"),
-        (info(group="g"), WaitFacts(NOW, workers=(worker(),), full=frozenset({("mail", "g")})), "group_full"),
-        (info(), WaitFacts(NOW, workers=(worker(),), declared=frozenset({"other"})), "unknown_type"),
-        (info(), WaitFacts(NOW, workers=(worker(),), declared=frozenset({"t"})), "next"),
-        (info(State.SCHEDULED, run_at=NOW + MINUTE), WaitFacts(NOW), "not_due"),
-        (info(State.SCHEDULED, run_at=NOW + MINUTE, attempts=1), WaitFacts(NOW), "retry_not_due"),
-        (info(State.SCHEDULED, run_at=NOW + MINUTE, deliveries=1), WaitFacts(NOW), "given_back"),
-        (info(State.BLOCKED, waiting_for=("a", "b")), WaitFacts(NOW), "blocked"),
-        (info(State.DONE), WaitFacts(NOW), None),
-        (info(State.INFLIGHT), WaitFacts(NOW), None),
+        (info(), ListSituation(NOW), "no_worker"),
+        (info(), ListSituation(NOW, workers=(worker(),)), "next"),
+        (info(), ListSituation(NOW, workers=(worker(2),)), "workers_busy"),
+        (info(), ListSituation(NOW, frozenset({"mail"}), (worker(),)), "paused"),
+        (
+            info(group="g"),
+            ListSituation(NOW, workers=(worker(),), full={("mail", "g"): (info(State.INFLIGHT),)}),
+            "group_full",
+        ),
+        (info(), ListSituation(NOW, workers=(worker(),), declared=frozenset({"other"})), "unknown_type"),
+        (info(), ListSituation(NOW, workers=(worker(),), declared=frozenset({"t"})), "next"),
+        (info(State.SCHEDULED, run_at=NOW + MINUTE), ListSituation(NOW), "not_due"),
+        (info(State.SCHEDULED, run_at=NOW + MINUTE, attempts=1), ListSituation(NOW), "retry_not_due"),
+        (info(State.SCHEDULED, run_at=NOW + MINUTE, deliveries=1), ListSituation(NOW), "given_back"),
+        (info(State.BLOCKED, waiting_for=("a", "b")), ListSituation(NOW), "blocked"),
+        (info(State.DONE), ListSituation(NOW), None),
+        (info(State.INFLIGHT), ListSituation(NOW), None),
     ],
 )
-def test_a_row_has_one_word_for_why_it_waits(job: JobInfo, facts: WaitFacts, code: str | None):
+def test_a_row_has_one_word_for_why_it_waits(job: JobInfo, facts: ListSituation, code: str | None):
     word = word_for(job, facts)
     assert (None if word is None else word.code) == code
 
@@ -83,10 +86,10 @@ def test_words_for_a_page_cost_no_more_with_more_rows():
                 return await inner(*args, **options)
 
             setattr(driver, verb, counted)
-        await read_waits(driver, NOW, jobs)
+        await read_list_situation(driver, NOW, jobs)
         assert len(calls) <= 34
         calls.clear()
-        await read_waits(driver, NOW, [info(State.DONE)])
+        await read_list_situation(driver, NOW, [info(State.DONE)])
         assert calls == []
 
     on_memory(read)
@@ -279,22 +282,22 @@ def test_a_timeline_ends_with_how_the_job_stands():
     assert [step.name for step in timeline_of(JobInfo(later, State.SCHEDULED), NOW)] == ["enqueued", "due"]
 
 
-def test_a_room_lets_nobody_look_who_may_not_and_waits_two_seconds_at_most():
+def test_nobody_reads_who_may_not_and_a_read_takes_two_seconds_at_most():
     async def run() -> None:
         harbor = Harbor("memory://")
 
-        async def look(sight: Sight) -> str:
-            return sight.place
+        async def place(reading: StoreReading) -> str:
+            return reading.place
 
-        assert await OperatorRoom(harbor, Access.view("vera")).look(look) == "memory://"
+        assert await OperatorSession(harbor, Access.view("vera")).read(place) == "memory://"
         with pytest.raises(AccessDenied, match="may not view"):
-            await OperatorRoom(harbor, Access.none()).look(look)
+            await OperatorSession(harbor, Access.none()).read(place)
 
-        async def hang(sight: Sight) -> None:
+        async def hang(reading: StoreReading) -> None:
             await asyncio.Event().wait()
 
         with pytest.raises(BackendUnavailable, match="did not answer within"):
-            await OperatorRoom(harbor, Access.view("vera"), timeout=0.01).look(hang)
+            await OperatorSession(harbor, Access.view("vera"), timeout=0.01).read(hang)
         await harbor.aclose()
 
     asyncio.run(run())

@@ -192,47 +192,38 @@ if __name__ == "__main__":
 # What it says and raises
 
 
-def test_threads_of_a_child_may_report_progress_at_once() -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(concurrency=1)
-        worker.register("talks", talks.function, process=True)
-        await bench.enqueue(job("a", "talks", payload=b'{"threads":4}'))
-        await worker.arun(until_empty=True)
-        assert await bench.state("a") == "done"
-        notes = [event.note for event in bench.of(JobProgress)]
-        assert len(notes) == 80
-        assert all(note.startswith("a ") and len(note) > 100_000 for note in notes)
-
-    scenario()
+@bench_test
+async def test_threads_of_a_child_may_report_progress_at_once(bench: Bench) -> None:
+    worker = bench.worker(concurrency=1)
+    worker.register("talks", talks.function, process=True)
+    await bench.enqueue(job("a", "talks", payload=b'{"threads":4}'))
+    await worker.arun(until_empty=True)
+    assert await bench.state("a") == "done"
+    notes = [event.note for event in bench.of(JobProgress)]
+    assert len(notes) == 80
+    assert all(note.startswith("a ") and len(note) > 100_000 for note in notes)
 
 
-def test_progress_of_a_job_that_has_ended_is_not_that_of_the_next() -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(concurrency=1)
-        worker.register("talks_on", talks_on.function, process=True)
-        await bench.enqueue(*[job(name, "talks_on") for name in "abc"])
-        await worker.arun(until_empty=True)
-        assert [await bench.state(name) for name in "abc"] == ["done"] * 3
-        assert all(event.note == event.job.id for event in bench.of(JobProgress))
-
-    scenario()
+@bench_test
+async def test_progress_of_a_job_that_has_ended_is_not_that_of_the_next(bench: Bench) -> None:
+    worker = bench.worker(concurrency=1)
+    worker.register("talks_on", talks_on.function, process=True)
+    await bench.enqueue(*[job(name, "talks_on") for name in "abc"])
+    await worker.arun(until_empty=True)
+    assert [await bench.state(name) for name in "abc"] == ["done"] * 3
+    assert all(event.note == event.job.id for event in bench.of(JobProgress))
 
 
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("name", unpicklable_errors.ODD)
-def test_an_exception_that_is_hard_to_pickle_keeps_its_type(name: str, final: bool) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
-        kinds = (unpicklable_errors.ODD[name],) if final else ()
-        worker.register("t", unpicklable_errors.raises, process=True, unrecoverable=kinds)
-        await bench.enqueue(job("j", max_attempts=2, payload=json.dumps({"name": name}).encode()))
-        await worker.arun(until_empty=True)
-        record = (await bench.info("j")).job
-        assert record.attempts == (1 if final else 2)
-        assert f"{name}: it went wrong" in record.last_error
-        assert "unpicklable_errors.py" in record.last_error or name == "Noteless"
-
-    scenario()
+@bench_test
+async def test_an_exception_that_is_hard_to_pickle_keeps_its_type(bench: Bench, name: str, final: bool) -> None:
+    worker = bench.worker(retry=Fixed(0))
+    kinds = (unpicklable_errors.ODD[name],) if final else ()
+    worker.register("t", unpicklable_errors.raises, process=True, unrecoverable=kinds)
+    await bench.enqueue(job("j", max_attempts=2, payload=json.dumps({"name": name}).encode()))
+    await worker.arun(until_empty=True)
+    record = (await bench.info("j")).job
+    assert record.attempts == (1 if final else 2)
+    assert f"{name}: it went wrong" in record.last_error
+    assert "unpicklable_errors.py" in record.last_error or name == "Noteless"

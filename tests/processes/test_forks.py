@@ -38,7 +38,7 @@ def test_a_program_with_a_worker_survives_the_signals_of_its_children(here: Yard
     first, second = here.enqueue("ends_children", way=way)[0], here.enqueue("note")[0]
     script = (
         "from tests.processes.app import harbor; import sys\n"
-        "harbor.client.use(sys.argv[1])\n"
+        "harbor._store.use(sys.argv[1])\n"
         "harbor.worker(concurrency=1).run(until_empty=True)"
     )
     subprocess.run(

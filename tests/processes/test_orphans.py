@@ -50,12 +50,12 @@ def test_a_worker_ends_after_its_supervisor_was_killed(here: Yard, task: str, pa
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 ARM = """
 import ctypes, os, signal, sys
-from taskharbor.worker.supervisor import orphan
-orphan._arm({seconds})
+from taskharbor.worker.supervisor import process_end
+process_end._arm({seconds})
 print(os.getpid(), flush=True)
 """
 HOLD = "ctypes.PyDLL(None).sleep(600)"
-DISARM = "sys.stdin.read(); orphan.disarm(); print(*signal.getitimer(signal.ITIMER_REAL), flush=True)"
+DISARM = "sys.stdin.read(); process_end.disarm(); print(*signal.getitimer(signal.ITIMER_REAL), flush=True)"
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Ports that any program may connect to: idle connections and a lack of descriptors end nothing, and fill no log."""
 
-import asyncio
 import os
 import resource
 import signal
@@ -8,20 +7,20 @@ import socket
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from taskharbor.observe.http_port import HttpPort
 from taskharbor.observe.prometheus import serve
 from taskharbor.observe.prometheus.server import MAX_CONNECTIONS
 from taskharbor.worker.supervisor import probes
-from taskharbor.worker.supervisor.probes import HttpPort
 from tests import lanes
 from tests.servers.ports import free_port
-from tests.supervisor.child_messages import async_test
 from tests.supervisor.test_health import get
 from tests.supervisor.worker_run import PATIENCE, Yard, eventually
 
@@ -96,37 +95,35 @@ def test_a_lack_of_descriptors_is_logged_once_and_waited_for(here: Yard) -> None
     assert here.ended(program) == 0
 
 
-@async_test
-async def test_the_newest_connection_gets_a_response_and_the_oldest_is_closed() -> None:
-    port = HttpPort(lambda method, path: b"%s of %s" % (method, path))
-    number = free_port()
-    await port.open("127.0.0.1", number)
-    silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(probes.MAX_CONNECTIONS)]
-    reader, writer = await asyncio.open_connection("127.0.0.1", number)
-    assert await silent[0][0].read() == b""  # it was closed
-    writer.write(b"GET /ready?x=1 HTTP/1.1\r\n\r\n")
-    assert await reader.read() == b"GET of /ready"
-    port.close()
-    for other, to in silent[1:]:
-        assert await other.read() == b""
-        to.close()
-    for to in (writer, silent[0][1]):
-        to.close()
+def echo(environ: dict[str, Any], start: Callable[..., object]) -> list[bytes]:
+    start("200 OK", [])
+    return [f"{environ['REQUEST_METHOD']} of {environ['PATH_INFO']}".encode()]
 
 
-@async_test
-async def test_a_request_that_is_not_http_gets_no_response() -> None:
-    port = HttpPort(lambda method, path: b"answered")
-    number = free_port()
-    await port.open("localhost", number)
-    for said in (b"", b"\r\n\r\n", b"x" * 2 * probes.MAX_REQUEST_BYTES):
-        reader, writer = await asyncio.open_connection("127.0.0.1", number)
-        writer.write(said)
-        writer.write_eof()
-        with suppress(ConnectionResetError):  # more was sent than was read
-            assert b"answered" not in await reader.read()
-        writer.close()
-    port.close()
+def said_by(connection: socket.socket) -> bytes:
+    """All that it sends before it closes."""
+    with suppress(ConnectionResetError):  # more was sent than was read
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+    return b""
+
+
+def test_the_newest_connection_gets_a_response_and_the_oldest_is_closed() -> None:
+    port = HttpPort("127.0.0.1", 0, echo, "test", MAX_CONNECTIONS)
+    with idle(port.port, MAX_CONNECTIONS) as silent, idle(port.port, 1) as [newest]:
+        assert said_by(silent[0]) == b""  # it was closed
+        newest.sendall(b"GET /ready?x=1 HTTP/1.1\r\n\r\n")
+        assert said_by(newest).endswith(b"GET of /ready")
+        port.close()
+        assert [said_by(each) for each in silent[1:]] == [b""] * (MAX_CONNECTIONS - 1)
+
+
+def test_a_request_that_is_not_http_gets_no_response() -> None:
+    with closing(HttpPort("localhost", 0, echo, "test", MAX_CONNECTIONS)) as port:
+        for said in (b"", b"\r\n\r\n", b"x" * 32 * 1024):
+            with idle(port.port, 1) as [connection]:
+                connection.sendall(said)
+                connection.shutdown(socket.SHUT_WR)
+                assert b" of " not in said_by(connection)
 
 
 def test_metrics_are_served_beside_silent_connections() -> None:

@@ -13,7 +13,7 @@ from taskharbor import Harbor
 from taskharbor.policy.retry import Fixed
 from taskharbor.testing import drain
 from tests.resources import app
-from tests.worker.workbench import Bench, job, run
+from tests.worker.workbench import Bench, heard_test, job, run
 
 
 @pytest.fixture
@@ -41,27 +41,24 @@ def worker_on(bench: Bench, **options: Any) -> Any:
     return worker
 
 
-def test_a_child_enters_the_lifespan_once_and_leaves_it_when_the_worker_stops(folder: Path) -> None:
-    async def scene() -> None:
-        bench = Bench()
-        worker = worker_on(bench, concurrency=1)
-        await bench.enqueue(job("a", "awaited"), job("b", "plain"), job("c", "without", payload=b'{"x":5}'))
-        await bench.enqueue(job("d", "fails"))
-        await worker.arun(until_empty=True)
-        a, b, c = await results(bench, "a", "b", "c")
-        child = a[0]
-        assert child == b[0] == c[0] != os.getpid()
-        assert (a[1:], b[1:], c[1:]) == (["session a", True], ["session b", True], [5])
-        assert (await bench.info("d")).job.last_error.startswith("ValueError: of the handler")
-        by_child = [line[1:] for line in lines(folder)]
-        assert by_child[0] == ["enter", "-"]
-        assert by_child[-1] == ["leave", "-"]
-        assert Counter(word for word, *_ in by_child) == {"enter": 1, "leave": 1, "open": 3, "close": 3}
-        assert [line[1] for line in lines(folder, parent=True)] == ["enter", "leave"]
-        for id in "abd":
-            assert by_child.index(["open", id]) < by_child.index(["close", id])
-
-    run(scene())
+@heard_test
+async def test_a_child_enters_the_lifespan_once_and_leaves_it_when_the_worker_stops(bench: Bench, folder: Path) -> None:
+    worker = worker_on(bench, concurrency=1)
+    await bench.enqueue(job("a", "awaited"), job("b", "plain"), job("c", "without", payload=b'{"x":5}'))
+    await bench.enqueue(job("d", "fails"))
+    await worker.arun(until_empty=True)
+    a, b, c = await results(bench, "a", "b", "c")
+    child = a[0]
+    assert child == b[0] == c[0] != os.getpid()
+    assert (a[1:], b[1:], c[1:]) == (["session a", True], ["session b", True], [5])
+    assert (await bench.info("d")).job.last_error.startswith("ValueError: of the handler")
+    by_child = [line[1:] for line in lines(folder)]
+    assert by_child[0] == ["enter", "-"]
+    assert by_child[-1] == ["leave", "-"]
+    assert Counter(word for word, *_ in by_child) == {"enter": 1, "leave": 1, "open": 3, "close": 3}
+    assert [line[1] for line in lines(folder, parent=True)] == ["enter", "leave"]
+    for id in "abd":
+        assert by_child.index(["open", id]) < by_child.index(["close", id])
 
 
 def test_a_child_whose_lifespan_fails_fails_its_job_and_ends(folder: Path) -> None:
@@ -135,37 +132,33 @@ def test_a_child_that_does_not_leave_is_killed(folder: Path, monkeypatch: pytest
     run(scene())
 
 
-def test_without_a_lifespan_a_plain_function_stays_in_the_main_thread_of_its_child(folder: Path) -> None:
-    async def scene() -> None:
-        bench = Bench()
-        worker = bench.worker(concurrency=1)
-        for function in (app.alone, app.mixed, app.coroutine):
-            worker.register(function.__name__, function, process=True)
-        await bench.enqueue(job("a", "alone"), job("b", "mixed"), job("c", "coroutine"))
-        await worker.arun(until_empty=True)
-        a, b, c = await results(bench, "a", "b", "c")
-        assert a[1:] == ["plain a", True]
-        assert b[1:] == ["plain b", "async b"]
-        assert c[1:] == ["plain c", "async c"]
-        (child,) = {a[0], b[0], c[0]}
-        assert child != os.getpid()
+@heard_test
+async def test_without_a_lifespan_a_plain_function_stays_in_the_main_thread_of_its_child(
+    bench: Bench, folder: Path
+) -> None:
+    worker = bench.worker(concurrency=1)
+    for function in (app.alone, app.mixed, app.coroutine):
+        worker.register(function.__name__, function, process=True)
+    await bench.enqueue(job("a", "alone"), job("b", "mixed"), job("c", "coroutine"))
+    await worker.arun(until_empty=True)
+    a, b, c = await results(bench, "a", "b", "c")
+    assert a[1:] == ["plain a", True]
+    assert b[1:] == ["plain b", "async b"]
+    assert c[1:] == ["plain c", "async c"]
+    (child,) = {a[0], b[0], c[0]}
+    assert child != os.getpid()
 
-    run(scene())
 
-
-def test_call_middleware_of_a_child_is_in_the_thread_of_the_handler(folder: Path) -> None:
-    async def scene() -> None:
-        bench = Bench()
-        worker = bench.worker(call_middleware=[app.layer])
-        worker.register("mixed", app.mixed, process=True)
-        await bench.enqueue(job("b", "mixed"))
-        await worker.arun(until_empty=True)
-        assert await bench.state("b") == "done"
-        layer, handler = lines(folder)
-        assert (layer[1], handler[1]) == ("layer", "mixed")
-        assert layer[2] == handler[2]
-
-    run(scene())
+@heard_test
+async def test_call_middleware_of_a_child_is_in_the_thread_of_the_handler(bench: Bench, folder: Path) -> None:
+    worker = bench.worker(call_middleware=[app.layer])
+    worker.register("mixed", app.mixed, process=True)
+    await bench.enqueue(job("b", "mixed"))
+    await worker.arun(until_empty=True)
+    assert await bench.state("b") == "done"
+    layer, handler = lines(folder)
+    assert (layer[1], handler[1]) == ("layer", "mixed")
+    assert layer[2] == handler[2]
 
 
 def test_an_override_reaches_the_child_if_it_can_be_imported_there() -> None:

@@ -225,8 +225,8 @@ def test_an_injected_parameter_is_never_lacking_in_a_flow() -> None:
     def store(user: int, db: str = Depends(lambda: "db"), other: str = Depends(lambda: "other")) -> str:
         return f"{user} {db} {other}"
 
-    assert store.s().lacking() == ("user",)
-    assert store.s(1).lacking() == ()
+    assert store.s()._lacking() == ("user",)
+    assert store.s(1)._lacking() == ()
     run = chain(fetch.s(), store.s()).enqueue()
     drain(harbor)
     assert run.result() == "7 db other"

@@ -384,10 +384,7 @@ async def ending(bench: Bench, colour: str, dependency: Any, body: Callable[[], 
         journal.append("handler")
         body()
 
-    worker = bench.worker(retry=Fixed(3600))
-    worker.register("t", coroutine if colour == "coroutine" else plain)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    worker = await bench.ran(coroutine if colour == "coroutine" else plain, job("j"), retry=Fixed(3600))
     assert worker.health().running == 0
     return (await bench.info("j")).job, journal
 
@@ -413,47 +410,38 @@ async def test_what_cannot_be_opened_fails_the_job_and_the_rest_is_closed(bench:
 
 @pytest.mark.parametrize("dependency", [closes_badly, closes_badly_async, closes_badly_either_way])
 @pytest.mark.parametrize("colour", ["coroutine", "plain"])
-def test_what_cannot_be_closed_after_a_success_is_a_failure(colour: str, dependency: Any) -> None:
-    async def scene() -> None:
-        record, journal = await ending(Bench(), colour, dependency, returns)
-        assert record.last_error.startswith("ConnectionError: cannot be closed\n")
-        assert (record.attempts, record.result) == (1, None)
-        assert sorted(journal) == sorted(RAN)
-
-    run(scene())
+@heard_test
+async def test_what_cannot_be_closed_after_a_success_is_a_failure(bench: Bench, colour: str, dependency: Any) -> None:
+    record, journal = await ending(bench, colour, dependency, returns)
+    assert record.last_error.startswith("ConnectionError: cannot be closed\n")
+    assert (record.attempts, record.result) == (1, None)
+    assert sorted(journal) == sorted(RAN)
 
 
 @pytest.mark.parametrize("dependency", [closes_badly_async, closes_badly_either_way])
 @pytest.mark.parametrize("colour", ["coroutine", "plain"])
-def test_what_cannot_be_closed_after_a_failure_is_a_note(
-    colour: str, dependency: Any, caplog: pytest.LogCaptureFixture
+@heard_test
+async def test_what_cannot_be_closed_after_a_failure_is_a_note(
+    bench: Bench, colour: str, dependency: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        record, journal = await ending(Bench(), colour, dependency, fails)
-        assert record.last_error.startswith("ValueError: of the handler\n")
-        note = f"closing {dependency.__name__} failed too: ConnectionError: cannot be closed"
-        assert note in record.last_error
-        assert record.error_class.endswith("ValueError")
-        assert sorted(journal) == sorted(RAN)
-        (line,) = [each for each in caplog.records if "closing" in each.message]
-        assert (
-            line.message
-            == f"job j: closing {dependency.__name__} failed with ConnectionError, after the job had failed"
-        )
-        assert line.job_id == "j"  # type: ignore[attr-defined]  # an extra of the log
-
-    run(scene())
+    record, journal = await ending(bench, colour, dependency, fails)
+    assert record.last_error.startswith("ValueError: of the handler\n")
+    note = f"closing {dependency.__name__} failed too: ConnectionError: cannot be closed"
+    assert note in record.last_error
+    assert record.error_class.endswith("ValueError")
+    assert sorted(journal) == sorted(RAN)
+    (line,) = [each for each in caplog.records if "closing" in each.message]
+    assert line.message == f"job j: closing {dependency.__name__} failed with ConnectionError, after the job had failed"
+    assert line.job_id == "j"  # type: ignore[attr-defined]  # an extra of the log
 
 
 @pytest.mark.parametrize("dependency", [swallows, swallows_async])
 @pytest.mark.parametrize("colour", ["coroutine", "plain"])
-def test_a_dependency_cannot_turn_a_failure_into_a_success(colour: str, dependency: Any) -> None:
-    async def scene() -> None:
-        record, _ = await ending(Bench(), colour, dependency, fails)
-        assert record.last_error.startswith("ValueError: of the handler\n")
-        assert record.attempts == 1
-
-    run(scene())
+@heard_test
+async def test_a_dependency_cannot_turn_a_failure_into_a_success(bench: Bench, colour: str, dependency: Any) -> None:
+    record, _ = await ending(bench, colour, dependency, fails)
+    assert record.last_error.startswith("ValueError: of the handler\n")
+    assert record.attempts == 1
 
 
 @both_colours
@@ -484,15 +472,12 @@ async def test_a_plain_dependency_that_returns_a_coroutine_is_refused(bench: Ben
 @bench_test
 async def test_a_note_of_a_timeout_is_kept(bench: Bench) -> None:
     started = asyncio.Event()
-    worker = bench.worker(retry=Fixed(3600))
 
     async def handler(x: None = Depends(closes_badly_async)) -> None:
         started.set()
         await asyncio.Event().wait()
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("j", timeout=timedelta(seconds=5)), retry=Fixed(3600)):
         await started.wait()
         bench.clock.advance(5)
         while (await bench.info("j")).job.attempts == 0:
@@ -523,10 +508,7 @@ async def test_a_handler_is_not_called_if_its_job_was_stopped_while_dependencies
     def handler(y: None = Depends(seen), x: None = Depends(slow)) -> None:
         called.append(1)
 
-    worker = bench.worker(retry=Fixed(3600))
-    worker.register("t", handler)
-    await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("j", timeout=timedelta(seconds=5)), retry=Fixed(3600)):
         await opening.wait()
         bench.clock.advance(5)
         while (await bench.info("j")).job.attempts == 0:
@@ -558,10 +540,7 @@ async def test_two_jobs_at_once_share_nothing_that_was_made_for_one(bench: Bench
             both.set()
         await both.wait()
 
-    worker = bench.worker(concurrency=2)
-    worker.register("t", handler)
-    await bench.enqueue(job("a"), job("b"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("a"), job("b"), concurrency=2)
     assert len(made) == 2
     assert seen["a"][0] is seen["a"][1]
     assert seen["b"][0] is seen["b"][1]
@@ -575,59 +554,57 @@ async def test_two_jobs_at_once_share_nothing_that_was_made_for_one(bench: Bench
         ("plain", ["mw+", "+loop", "call+", "+thread", "handler", "-thread", "call-", "-loop", "mw-"]),
     ],
 )
-def test_dependencies_are_inside_middleware_and_call_middleware_is_in_their_thread(
-    colour: str, expected: list[str]
+@heard_test
+async def test_dependencies_are_inside_middleware_and_call_middleware_is_in_their_thread(
+    bench: Bench, colour: str, expected: list[str]
 ) -> None:
-    async def scene() -> None:
-        bench, journal = Bench(), list[str]()
-        threads: dict[str, str] = {}
+    journal: list[str] = []
+    threads: dict[str, str] = {}
 
-        def note(what: str) -> None:
-            journal.append(what)
-            threads[what] = threading.current_thread().name
+    def note(what: str) -> None:
+        journal.append(what)
+        threads[what] = threading.current_thread().name
 
-        async def middleware(ctx: JobContext, call_next: Any) -> Any:
-            note("mw+")
-            try:
-                return await call_next(ctx)
-            except ConnectionError:
-                note("mw sees it")
-                raise
-            finally:
-                note("mw-")
+    async def middleware(ctx: JobContext, call_next: Any) -> Any:
+        note("mw+")
+        try:
+            return await call_next(ctx)
+        except ConnectionError:
+            note("mw sees it")
+            raise
+        finally:
+            note("mw-")
 
-        @contextmanager
-        def call_middleware(ctx: JobContext) -> Iterator[None]:
-            note("call+")
-            yield
-            note("call-")
+    @contextmanager
+    def call_middleware(ctx: JobContext) -> Iterator[None]:
+        note("call+")
+        yield
+        note("call-")
 
-        async def on_loop() -> AsyncIterator[None]:
-            note("+loop")
-            yield
-            note("-loop")
+    async def on_loop() -> AsyncIterator[None]:
+        note("+loop")
+        yield
+        note("-loop")
 
-        def in_thread() -> Iterator[None]:
-            note("+thread")
-            yield
-            note("-thread")
+    def in_thread() -> Iterator[None]:
+        note("+thread")
+        yield
+        note("-thread")
 
-        async def coroutine(a: None = Depends(on_loop), b: None = Depends(in_thread)) -> None:
-            note("handler")
+    async def coroutine(a: None = Depends(on_loop), b: None = Depends(in_thread)) -> None:
+        note("handler")
 
-        def plain(a: None = Depends(on_loop), b: None = Depends(in_thread)) -> None:
-            note("handler")
+    def plain(a: None = Depends(on_loop), b: None = Depends(in_thread)) -> None:
+        note("handler")
 
-        worker = bench.worker(middleware=[middleware], call_middleware=[call_middleware])
-        worker.register("t", coroutine if colour == "coroutine" else plain)
-        await bench.enqueue(job("j"))
-        await worker.arun(until_empty=True)
-        assert journal == expected
-        inside = {threads[what] for what in ("call+", "+thread", "handler", "-thread", "call-")}
-        assert len(inside) == 1
-        assert (inside == {threads["mw+"]}) is (colour == "coroutine")
-
-    run(scene())
+    worker = bench.worker(middleware=[middleware], call_middleware=[call_middleware])
+    worker.register("t", coroutine if colour == "coroutine" else plain)
+    await bench.enqueue(job("j"))
+    await worker.arun(until_empty=True)
+    assert journal == expected
+    inside = {threads[what] for what in ("call+", "+thread", "handler", "-thread", "call-")}
+    assert len(inside) == 1
+    assert (inside == {threads["mw+"]}) is (colour == "coroutine")
 
 
 @heard_test
@@ -643,9 +620,6 @@ async def test_middleware_sees_what_could_not_be_closed(bench: Bench) -> None:
 
     async def handler(x: None = Depends(closes_badly_async)) -> None: ...
 
-    worker = bench.worker(middleware=[middleware], retry=Fixed(3600))
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"), middleware=[middleware], retry=Fixed(3600))
     assert [type(error) for error in seen] == [ConnectionError]
     assert len(bench.of(JobStarted)) == 1

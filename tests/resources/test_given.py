@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from taskharbor import Depends, Given, Harbor, LifespanFailed
-from taskharbor.tasks.given import GivenMismatch, getter
+from taskharbor.tasks.lifespan import GivenMismatch, getter
 from taskharbor.testing import drain
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor import BlockingCall, Client, Harbor, JobContext, JobHandle, JobNotFound, JobRequest, State
+from taskharbor import BlockingCall, Harbor, JobContext, JobHandle, JobNotFound, JobRequest, State
 from taskharbor.flow import chain
 from taskharbor.model.clock import StoreClock
 from taskharbor.testing import ManualClock, adrain, aenqueued, context, drain, enqueued, isolated
@@ -99,7 +99,7 @@ def test_everything_is_as_before_after_the_block_and_after_an_exception(tmp_path
     harbor = Shop("memory://real").harbor
     mail = harbor.tasks["mail"]
     real = mail.enqueue("real")
-    parts = {name: getattr(harbor.client, name) for name in ("clock", "enqueuer", "lookup", "_drivers", "awaited")}
+    parts = {name: getattr(harbor._store, name) for name in ("clock", "enqueuer", "drivers", "awaited")}
     inside: JobHandle[Any] | None = None
     try:
         with isolated(harbor, clock=ManualClock()):
@@ -107,11 +107,11 @@ def test_everything_is_as_before_after_the_block_and_after_an_exception(tmp_path
             raise ZeroDivisionError
     except ZeroDivisionError:
         assert inside is not None
-    assert {name: getattr(harbor.client, name) for name in parts} == parts
+    assert {name: getattr(harbor._store, name) for name in parts} == parts
     assert [job.id for job in enqueued(harbor, mail)] == [real.id]
     with pytest.raises(JobNotFound):
         inside.status()
-    assert not harbor.client.is_isolated
+    assert not harbor._store.is_isolated
     harbor.close()
 
 
@@ -126,11 +126,11 @@ def test_blocks_may_be_nested(shop: Shop) -> None:
             assert job.result() == "sent to inner at 2040"
         assert harbor.clock is outer
         assert [drain(harbor), shop.seen] == [1, ["inner", "outer"]]
-        assert harbor.client.is_isolated
+        assert harbor._store.is_isolated
     block = isolated(harbor)
     with block, block:  # the same one again: a fixture that is used twice
-        assert harbor.client.is_isolated
-    assert not harbor.client.is_isolated
+        assert harbor._store.is_isolated
+    assert not harbor._store.is_isolated
 
 
 @pytest.mark.parametrize("dsn", ["memory://", "sqlite:///{}/other.db"])
@@ -138,19 +138,19 @@ def test_blocks_that_overlap_never_bring_the_real_store_back_too_early(shop: Sho
     """As where tests run at once. The fixture fails if the real store is opened."""
     harbor, second_clock = shop.harbor, ManualClock()
     first, second = isolated(harbor, dsn=dsn.format(tmp_path)), isolated(harbor, clock=second_clock)
-    before = harbor.client.driver
+    before = harbor._store.driver
     first.__enter__()
     shop.mail.enqueue("first")
     second.__enter__()
     job = shop.mail.enqueue("second")
     first.__exit__(None, None, None)
-    assert harbor.client.is_isolated
+    assert harbor._store.is_isolated
     assert harbor.clock is second_clock
     assert drain(harbor) == 1
     assert job.result() == "sent to second at 2030"
     second.__exit__(None, None, None)
-    assert not harbor.client.is_isolated
-    assert harbor.client.driver is before
+    assert not harbor._store.is_isolated
+    assert harbor._store.driver is before
     assert harbor.clock is not second_clock
 
 
@@ -232,9 +232,8 @@ def test_another_store_than_memory(shop: Shop, tmp_path: Path) -> None:
     with isolated(shop.harbor, dsn=dsn):
         shop.mail.enqueue("ada")
         assert drain(shop.harbor) == 1
-    client = Client(dsn)
-    assert client.counts()["default"]["done"] == 1
-    client.close()
+    with Harbor(dsn) as other:
+        assert other.counts()["default"]["done"] == 1
 
     async def scene() -> None:
         with pytest.raises(BlockingCall, match="use: async with"), isolated(shop.harbor, dsn=dsn):

@@ -11,7 +11,7 @@ import pytest
 from taskharbor import Given, Harbor, LifespanFailed, Worker
 from taskharbor.events import Event
 from taskharbor.testing import ManualClock, drain
-from tests.worker.workbench import Bench, bench_test, job, run
+from tests.worker.workbench import Bench, bench_test, heard_test, job, run
 
 
 class Life:
@@ -115,50 +115,47 @@ async def test_an_exit_in_a_lifespan_is_a_failure_like_any_other(bench: Bench) -
 
 
 @pytest.mark.parametrize("when", ["entering", "running", "leaving"])
-def test_a_cancellation_inside_a_lifespan_is_a_failure_too(when: str) -> None:
+@heard_test
+async def test_a_cancellation_inside_a_lifespan_is_a_failure_too(bench: Bench, when: str) -> None:
     """Something that it awaits was cancelled. The worker itself was not: it must not end as if all were well."""
+    life = Life()
+    started = asyncio.Event()
 
-    async def scene() -> None:
-        bench, life = Bench(), Life()
-        started = asyncio.Event()
+    async def cancelled() -> None:
+        other = asyncio.create_task(asyncio.Event().wait())
+        other.cancel()
+        await other
 
-        async def cancelled() -> None:
-            other = asyncio.create_task(asyncio.Event().wait())
-            other.cancel()
-            await other
+    @asynccontextmanager
+    async def ends_by_itself() -> AsyncIterator[None]:
+        body = asyncio.current_task()
+        assert body is not None
 
-        @asynccontextmanager
-        async def ends_by_itself() -> AsyncIterator[None]:
-            body = asyncio.current_task()
-            assert body is not None
+        async def end() -> None:
+            await started.wait()
+            body.cancel()
 
-            async def end() -> None:
-                await started.wait()
-                body.cancel()
+        ending = asyncio.create_task(end())
+        try:
+            yield
+        except asyncio.CancelledError:
+            body.uncancel()  # as a cancel scope does that was cancelled, and not its task
+            raise
+        finally:
+            ending.cancel()
 
-            ending = asyncio.create_task(end())
-            try:
-                yield
-            except asyncio.CancelledError:
-                body.uncancel()  # as a cancel scope does that was cancelled, and not its task
-                raise
-            finally:
-                ending.cancel()
+    if when != "running":
+        setattr(life, when, cancelled)
+    worker = bench.worker(lifespan=ends_by_itself if when == "running" else life.__call__)
 
-        if when != "running":
-            setattr(life, when, cancelled)
-        worker = bench.worker(lifespan=ends_by_itself if when == "running" else life.__call__)
+    @worker.handler("t")
+    async def handler() -> None:
+        started.set()
 
-        @worker.handler("t")
-        async def handler() -> None:
-            started.set()
-
-        await bench.enqueue(job("j"))
-        async with asyncio.timeout(30):
-            with pytest.raises(LifespanFailed, match="CancelledError"):
-                await worker.arun(until_empty=when != "running")
-
-    run(scene())
+    await bench.enqueue(job("j"))
+    async with asyncio.timeout(30):
+        with pytest.raises(LifespanFailed, match="CancelledError"):
+            await worker.arun(until_empty=when != "running")
 
 
 @bench_test
@@ -260,8 +257,8 @@ def test_a_lifespan_that_hangs_at_the_end_is_bounded_by_the_stop(
     stubborn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time that a stop has is made short here: what is left of it is all that a lifespan gets."""
-    monkeypatch.setattr("taskharbor.worker.stop_budget.STORE_S", 0.05)
-    monkeypatch.setattr("taskharbor.worker.stop_budget.CANCEL_S", 0.05)
+    monkeypatch.setattr("taskharbor.worker.waiting.STORE_S", 0.05)
+    monkeypatch.setattr("taskharbor.worker.waiting.CANCEL_S", 0.05)
 
     async def scene() -> None:
         bench, life = Bench(), Life()

@@ -185,7 +185,7 @@ def test_given_and_annotated_work_without_a_default() -> None:
 
         return sync
 
-    assert declare(Harbor("memory://")).s().lacking() == ()
+    assert declare(Harbor("memory://")).s()._lacking() == ()
 
 
 def test_nothing_of_a_framework_is_imported() -> None:

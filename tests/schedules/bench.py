@@ -1,7 +1,6 @@
 """A memory store with a manual clock, a harbor on it, and runners that fire what is due when a test says so."""
 
-import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection
 from typing import Any, cast
 
 from taskharbor import Harbor, JobInfo
@@ -13,18 +12,6 @@ from taskharbor.schedules.body import Schedule, read_body
 from taskharbor.schedules.declare import declare
 from taskharbor.schedules.firing import Look, ScheduleRunner
 from taskharbor.testing import ManualClock
-
-PATIENCE_S = 30  # real time after which a test gives up waiting
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    """Run a test's coroutine; hanging is a failure, not a wait."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await test
-
-    asyncio.run(bounded())
 
 
 class Bench:
@@ -67,6 +54,11 @@ class Bench:
     async def fire(self, **options: Any) -> Look:
         """One look of a new worker."""
         return await self.runner(**options).look()
+
+    async def fired_after(self, seconds: float) -> int:
+        """How many jobs a new worker makes when this much time has passed."""
+        self.clock.advance(seconds)
+        return (await self.fire()).fired
 
     async def jobs(self) -> list[JobInfo]:
         """Every job, in the order of ids."""

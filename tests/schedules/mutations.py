@@ -10,7 +10,7 @@ import pytest
 from taskharbor.drivers.memory import schedules as memory_schedules
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import State
-from taskharbor.schedules import changes, declare, firing, overlap, plan, record
+from taskharbor.schedules import changes, declare, firing, plan
 from taskharbor.schedules.body import read_body
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -74,7 +74,7 @@ def a_skip_ignores_a_job_that_waits_for_its_retry(patch: pytest.MonkeyPatch) -> 
         except JobNotFound:
             return False
 
-    patch.setattr(overlap, "_is_running", hasty)
+    patch.setattr(firing, "_is_running", hasty)
 
 
 @mutation
@@ -135,7 +135,7 @@ def a_job_of_a_slot_has_a_random_id_and_its_change_is_repeated(patch: pytest.Mon
     from taskharbor.model.ids import new_id
     from taskharbor.model.times import to_ms
 
-    patch.setattr(record, "slot_id", lambda name, slot: new_id(to_ms(slot)))
+    patch.setattr(plan, "slot_id", lambda name, slot: new_id(to_ms(slot)))
     changed = memory_schedules._change
 
     def forgetful(store: Any, change: Any, now: datetime, most: int) -> bool:
@@ -162,4 +162,4 @@ def a_workflow_or_a_job_is_never_busy(patch: pytest.MonkeyPatch) -> None:
     async def never(driver: Any, id: str, now: datetime) -> bool:
         return False
 
-    patch.setattr(overlap, "_is_running", never)
+    patch.setattr(firing, "_is_running", never)

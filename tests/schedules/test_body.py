@@ -6,14 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taskharbor.schedules.body import (
-    Definition,
-    NewerBody,
-    UnreadableBody,
-    read_body,
-    write_body,
-    write_definition,
-)
+from taskharbor.schedules.body import Definition, NewerBody, UnreadableBody, read_body, write_body, write_definition
 from taskharbor.schedules.changes import created, declaration, ran, redeclared, with_edit
 from taskharbor.schedules.plan import plan, stored
 from taskharbor.schedules.rule import Rule

@@ -19,7 +19,7 @@ ping.enqueue()
 found = sorted(name for name in sys.modules if name.startswith("taskharbor.schedules") or name in {names})
 print(json.dumps(found))
 """
-NAMES = {"cronsim", "taskharbor.client.schedules", "taskharbor.policy.slots", "taskharbor.tasks.launch", "zoneinfo"}
+NAMES = {"cronsim", "taskharbor.client.schedules", "taskharbor.policy.slots", "zoneinfo"}
 
 
 def loaded(extra: str = "") -> list[str]:

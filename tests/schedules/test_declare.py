@@ -11,7 +11,7 @@ from taskharbor.schedules import declare as declare_module
 from taskharbor.schedules.body import write_body
 from taskharbor.testing import Faults
 from taskharbor.testing.clock import START
-from tests.schedules.bench import Bench, run
+from tests.schedules.bench import Bench
 from tests.schedules.test_firing import rewrite
 
 
@@ -41,238 +41,183 @@ def test_a_declaration_reads_no_store():
     assert harbor.declared_schedules == ("ping",)
 
 
-def test_it_is_stored_once_and_not_written_again():
-    async def test() -> None:
-        bench = Bench()
-        harbor = version(bench, every=60)
-        await bench.declare(harbor)
-        before = await bench.row("ping")
-        info = await bench.harbor.schedules.aget("ping")
-        assert (info.declared, info.next_at) == (True, later(60))
-        bench.clock.advance(90)
-        await bench.declare(harbor)
-        await bench.declare(version(bench, every=60))
-        assert await bench.row("ping") == before
-        assert [event.new for event in bench.of(ScheduleChanged)] == [True]
-
-    run(test())
+async def test_it_is_stored_once_and_not_written_again(bench: Bench):
+    harbor = version(bench, every=60)
+    await bench.declare(harbor)
+    before = await bench.row("ping")
+    info = await bench.harbor.schedules.aget("ping")
+    assert (info.declared, info.next_at) == (True, later(60))
+    bench.clock.advance(90)
+    await bench.declare(harbor)
+    await bench.declare(version(bench, every=60))
+    assert await bench.row("ping") == before
+    assert [event.new for event in bench.of(ScheduleChanged)] == [True]
 
 
-def test_an_edit_stays_at_a_restart_until_the_code_changes():
-    async def test() -> None:
-        bench = Bench()
-        await bench.declare(version(bench, every=60))
-        await bench.harbor.schedules.aedit("ping", cron="0 4 * * *")
-        await bench.harbor.schedules.apause("ping")
-        await bench.declare(version(bench, every=60))
-        info = await bench.harbor.schedules.aget("ping")
-        assert (info.cron, info.edited, info.paused) == ("0 4 * * *", True, True)
-        assert bench.of(ScheduleEditDropped) == []
-        await bench.declare(version(bench, every=30))
-        info = await bench.harbor.schedules.aget("ping")
-        assert (info.cron, info.every, info.edited, info.paused) == (None, timedelta(seconds=30), False, True)
-        assert [event.schedule for event in bench.of(ScheduleEditDropped)] == ["ping"]
-        assert [event.new for event in bench.of(ScheduleChanged)] == [True, False]
-
-    run(test())
+async def test_an_edit_stays_at_a_restart_until_the_code_changes(bench: Bench):
+    await bench.declare(version(bench, every=60))
+    await bench.harbor.schedules.aedit("ping", cron="0 4 * * *")
+    await bench.harbor.schedules.apause("ping")
+    await bench.declare(version(bench, every=60))
+    info = await bench.harbor.schedules.aget("ping")
+    assert (info.cron, info.edited, info.paused) == ("0 4 * * *", True, True)
+    assert bench.of(ScheduleEditDropped) == []
+    await bench.declare(version(bench, every=30))
+    info = await bench.harbor.schedules.aget("ping")
+    assert (info.cron, info.every, info.edited, info.paused) == (None, timedelta(seconds=30), False, True)
+    assert [event.schedule for event in bench.of(ScheduleEditDropped)] == ["ping"]
+    assert [event.new for event in bench.of(ScheduleChanged)] == [True, False]
 
 
-def test_other_arguments_keep_the_sequence_and_the_counts():
-    async def test() -> None:
-        bench = Bench()
-        old = version(bench, every=60, overlap="allow")
-        await bench.declare(old)
-        bench.clock.advance(60)
-        await bench.fire(harbor=old)
-        bench.clock.advance(75)
-        new = version(bench, host="b", every=60, overlap="allow")
-        await bench.declare(new)  # a slot is due, and nobody has fired it yet
-        await bench.fire(harbor=new)
-        assert await bench.slots() == [60, 120]
-        assert [info.job.payload for info in await bench.jobs()] == [b'{"host":"a"}', b'{"host":"b"}']
-        info = await bench.harbor.schedules.aget("ping")
-        assert (info.fired, info.missed, info.next_at) == (2, 0, later(180))
-
-    run(test())
+async def test_other_arguments_keep_the_sequence_and_the_counts(bench: Bench):
+    old = version(bench, every=60, overlap="allow")
+    await bench.declare(old)
+    bench.clock.advance(60)
+    await bench.fire(harbor=old)
+    bench.clock.advance(75)
+    new = version(bench, host="b", every=60, overlap="allow")
+    await bench.declare(new)  # a slot is due, and nobody has fired it yet
+    await bench.fire(harbor=new)
+    assert await bench.slots() == [60, 120]
+    assert [info.job.payload for info in await bench.jobs()] == [b'{"host":"a"}', b'{"host":"b"}']
+    info = await bench.harbor.schedules.aget("ping")
+    assert (info.fired, info.missed, info.next_at) == (2, 0, later(180))
 
 
-def test_another_timing_begins_at_its_moment_and_counts_what_was_missed():
-    async def test() -> None:
-        bench = Bench()
-        await bench.declare(version(bench, every=60))
-        bench.clock.advance(130)
-        new = version(bench, every=50)
-        await bench.declare(new)
-        info = await bench.harbor.schedules.aget("ping")
-        assert (info.missed, info.next_at) == (2, later(180))
-
-    run(test())
+async def test_another_timing_begins_at_its_moment_and_counts_what_was_missed(bench: Bench):
+    await bench.declare(version(bench, every=60))
+    bench.clock.advance(130)
+    new = version(bench, every=50)
+    await bench.declare(new)
+    info = await bench.harbor.schedules.aget("ping")
+    assert (info.missed, info.next_at) == (2, later(180))
 
 
-def test_the_newer_code_wins_because_it_starts_last():
-    async def test() -> None:
-        bench = Bench()
-        old, new = version(bench, every=60), version(bench, host="new", every=60)
-        await bench.declare(old)
-        await bench.declare(new)
-        bench.clock.advance(60)
-        assert (await bench.fire(harbor=old)).fired == 1  # it declares the name; what it makes is what the row says
-        assert [info.job.payload for info in await bench.jobs()] == [b'{"host":"new"}']
-
-    run(test())
+async def test_the_newer_code_wins_because_it_starts_last(bench: Bench):
+    old, new = version(bench, every=60), version(bench, host="new", every=60)
+    await bench.declare(old)
+    await bench.declare(new)
+    bench.clock.advance(60)
+    assert (await bench.fire(harbor=old)).fired == 1  # it declares the name; what it makes is what the row says
+    assert [info.job.payload for info in await bench.jobs()] == [b'{"host":"new"}']
 
 
-def test_an_added_one_is_taken_over_by_the_code_that_declares_its_name():
-    async def test() -> None:
-        bench = Bench()
-        await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=60)
-        await bench.declare(version(bench, every=60))
-        assert (await bench.harbor.schedules.aget("ping")).declared
-        assert [event.new for event in bench.of(ScheduleChanged)] == [False]
-
-    run(test())
+async def test_an_added_one_is_taken_over_by_the_code_that_declares_its_name(bench: Bench):
+    await bench.harbor.schedules.aadd("ping", bench.ping.s(), every=60)
+    await bench.declare(version(bench, every=60))
+    assert (await bench.harbor.schedules.aget("ping")).declared
+    assert [event.new for event in bench.of(ScheduleChanged)] == [False]
 
 
-def test_a_damaged_row_is_mended_and_one_of_a_later_version_left_alone():
-    async def test() -> None:
-        bench = Bench()
-        harbor = version(bench, every=60)
-        await bench.declare(harbor)
-        await rewrite(bench, "ping", body=b"garbage")
-        await bench.declare(harbor)
-        assert (await bench.harbor.schedules.aget("ping")).problem == ""
-        later_body = write_body((await bench.schedule("ping")).with_state(v=2))
-        await rewrite(bench, "ping", body=later_body)
-        await bench.declare(harbor)
-        assert (await bench.row("ping")).body == later_body
-        (event,) = bench.of(ScheduleRefused)
-        assert "later version" in event.reason
-
-    run(test())
+async def test_a_damaged_row_is_mended_and_one_of_a_later_version_left_alone(bench: Bench):
+    harbor = version(bench, every=60)
+    await bench.declare(harbor)
+    await rewrite(bench, "ping", body=b"garbage")
+    await bench.declare(harbor)
+    assert (await bench.harbor.schedules.aget("ping")).problem == ""
+    later_body = write_body((await bench.schedule("ping")).with_state(v=2))
+    await rewrite(bench, "ping", body=later_body)
+    await bench.declare(harbor)
+    assert (await bench.row("ping")).body == later_body
+    (event,) = bench.of(ScheduleRefused)
+    assert "later version" in event.reason
 
 
-def test_other_time_zone_data_moves_the_next_slot(monkeypatch: pytest.MonkeyPatch):
-    async def test() -> None:
-        bench = Bench()
-        harbor = version(bench, cron="30 2 * * *", tz="Europe/Zurich")
-        await bench.declare(harbor)
-        right = await bench.row("ping")
-        await rewrite(bench, "ping", next_at=right.next_at and right.next_at + timedelta(hours=1))
-        await bench.declare(harbor)
-        assert (await bench.row("ping")).next_at == right.next_at
-        assert len(bench.of(ScheduleChanged)) == 1  # the code has not changed
-
-    run(test())
+async def test_other_time_zone_data_moves_the_next_slot(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    harbor = version(bench, cron="30 2 * * *", tz="Europe/Zurich")
+    await bench.declare(harbor)
+    right = await bench.row("ping")
+    await rewrite(bench, "ping", next_at=right.next_at and right.next_at + timedelta(hours=1))
+    await bench.declare(harbor)
+    assert (await bench.row("ping")).next_at == right.next_at
+    assert len(bench.of(ScheduleChanged)) == 1  # the code has not changed
 
 
-def test_a_clock_that_is_behind_does_not_bring_slots_back():
-    async def test() -> None:
-        bench = Bench()
-        harbor = version(bench, every=60, overlap="allow")
-        await bench.declare(harbor)
-        bench.clock.advance(600)
+async def test_a_clock_that_is_behind_does_not_bring_slots_back(bench: Bench):
+    harbor = version(bench, every=60, overlap="allow")
+    await bench.declare(harbor)
+    bench.clock.advance(600)
+    await bench.fire(harbor=harbor)
+    bench.clock.step(-500)
+    await bench.declare(harbor)
+    await bench.declare(version(bench, every=60, host="b", overlap="allow"))
+    await bench.harbor.schedules.aedit("ping", every=20)
+    for _ in range(60):
+        bench.clock.advance(10)
         await bench.fire(harbor=harbor)
-        bench.clock.step(-500)
-        await bench.declare(harbor)
-        await bench.declare(version(bench, every=60, host="b", overlap="allow"))
-        await bench.harbor.schedules.aedit("ping", every=20)
-        for _ in range(60):
-            bench.clock.advance(10)
-            await bench.fire(harbor=harbor)
-        assert min((await bench.slots())[1:]) > 600
-
-    run(test())
+    assert min((await bench.slots())[1:]) > 600
 
 
-def test_many_declarations_are_stored_in_batches():
-    async def test() -> None:
-        bench = Bench()
-        for number in range(250):
-            bench.harbor.schedule(f"s{number:03}", bench.ping.s(), every=60)
-        await bench.declare()
-        await bench.declare()
-        assert len([info async for info in bench.harbor.schedules.list()]) == 250
-        assert len(bench.of(ScheduleChanged)) == 250
-
-    run(test())
+async def test_many_declarations_are_stored_in_batches(bench: Bench):
+    for number in range(250):
+        bench.harbor.schedule(f"s{number:03}", bench.ping.s(), every=60)
+    await bench.declare()
+    await bench.declare()
+    assert len([info async for info in bench.harbor.schedules.list()]) == 250
+    assert len(bench.of(ScheduleChanged)) == 250
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_it_may_be_repeated_after_a_failure(after: bool):
-    async def test() -> None:
-        faults = Faults()
-        bench = Bench(faults.wrap("memory://"))
-        bench.harbor.schedule("ping", bench.ping.s(), every=60)
-        faults.fail("change_schedules", after=after)
-        with pytest.raises(Exception, match="injected"):
-            await bench.declare()
+async def test_it_may_be_repeated_after_a_failure(after: bool):
+    faults = Faults()
+    bench = Bench(faults.wrap("memory://"))
+    bench.harbor.schedule("ping", bench.ping.s(), every=60)
+    faults.fail("change_schedules", after=after)
+    with pytest.raises(Exception, match="injected"):
         await bench.declare()
-        assert (await bench.harbor.schedules.aget("ping")).next_at == later(60)
-
-    run(test())
-
-
-def test_a_row_that_changes_meanwhile_is_compared_again():
-    async def test() -> None:
-        bench = Bench()
-        await bench.declare(version(bench, every=60))
-        bench.clock.advance(60)
-        other = bench.runner(harbor=version(bench, every=60))
-        read, moved = bench.driver.schedules, False
-
-        async def fired_meanwhile(**options: Any) -> Any:
-            nonlocal moved
-            page = await read(**options)
-            if not moved:
-                moved = True
-                await other.look()
-            return page
-
-        bench.driver.schedules = fired_meanwhile  # type: ignore[method-assign]  # for this test
-        await bench.declare(version(bench, host="b", every=60))
-        info = await bench.harbor.schedules.aget("ping")
-        assert info.fired == 1
-        assert (await bench.schedule("ping")).definition.payload == b'{"host":"b"}'
-
-    run(test())
+    await bench.declare()
+    assert (await bench.harbor.schedules.aget("ping")).next_at == later(60)
 
 
-def test_whatever_is_wrong_with_one_row_the_others_are_declared(monkeypatch: pytest.MonkeyPatch):
-    async def test() -> None:
-        bench = Bench()
-        for name in ("bad", "good"):
-            bench.harbor.schedule(name, bench.ping.s(), every=60)
-        real = declare_module.declared_change
+async def test_a_row_that_changes_meanwhile_is_compared_again(bench: Bench):
+    await bench.declare(version(bench, every=60))
+    bench.clock.advance(60)
+    other = bench.runner(harbor=version(bench, every=60))
+    read, moved = bench.driver.schedules, False
 
-        def fails_for_bad(given: Any, *arguments: Any) -> Any:
-            if given.name == "bad":
-                raise ZeroDivisionError("secret")
-            return real(given, *arguments)
+    async def fired_meanwhile(**options: Any) -> Any:
+        nonlocal moved
+        page = await read(**options)
+        if not moved:
+            moved = True
+            await other.look()
+        return page
 
-        monkeypatch.setattr(declare_module, "declared_change", fails_for_bad)
-        await bench.declare()
-        assert [row.name for row in (await bench.driver.schedules()).items] == ["good"]
-        (event,) = bench.of(ScheduleRefused)
-        assert event.schedule == "bad"
-        assert "secret" not in event.reason
+    bench.driver.schedules = fired_meanwhile  # type: ignore[method-assign]  # for this test
+    await bench.declare(version(bench, host="b", every=60))
+    info = await bench.harbor.schedules.aget("ping")
+    assert info.fired == 1
+    assert (await bench.schedule("ping")).definition.payload == b'{"host":"b"}'
 
-    run(test())
+
+async def test_whatever_is_wrong_with_one_row_the_others_are_declared(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    for name in ("bad", "good"):
+        bench.harbor.schedule(name, bench.ping.s(), every=60)
+    real = declare_module.declared_change
+
+    def fails_for_bad(given: Any, *arguments: Any) -> Any:
+        if given.name == "bad":
+            raise ZeroDivisionError("secret")
+        return real(given, *arguments)
+
+    monkeypatch.setattr(declare_module, "declared_change", fails_for_bad)
+    await bench.declare()
+    assert [row.name for row in (await bench.driver.schedules()).items] == ["good"]
+    (event,) = bench.of(ScheduleRefused)
+    assert event.schedule == "bad"
+    assert "secret" not in event.reason
 
 
 @pytest.mark.parametrize("edit", [{"tz": "Moon/Base"}, {"cron": "garbage"}], ids=["zone", "cron"])
-def test_a_rule_that_this_machine_cannot_follow_is_replaced_by_code(edit: dict[str, Any]):
-    async def test() -> None:
-        bench = Bench()
-        await bench.declare(version(bench, cron="0 4 * * *"))
-        await unfollowable(bench, edit)
-        bench.clock.advance(60)
-        await bench.declare(version(bench, cron="0 5 * * *"))
-        info = await bench.harbor.schedules.aget("ping")
-        assert (info.cron, info.tz, info.missed, info.edited) == ("0 5 * * *", "UTC", 0, False)
-        assert info.next_at == later(5 * 3600)
-        assert not bench.of(ScheduleRefused)
-
-    run(test())
+async def test_a_rule_that_this_machine_cannot_follow_is_replaced_by_code(bench: Bench, edit: dict[str, Any]):
+    await bench.declare(version(bench, cron="0 4 * * *"))
+    await unfollowable(bench, edit)
+    bench.clock.advance(60)
+    await bench.declare(version(bench, cron="0 5 * * *"))
+    info = await bench.harbor.schedules.aget("ping")
+    assert (info.cron, info.tz, info.missed, info.edited) == ("0 5 * * *", "UTC", 0, False)
+    assert info.next_at == later(5 * 3600)
+    assert not bench.of(ScheduleRefused)
 
 
 async def unfollowable(bench: Bench, edit: dict[str, Any]) -> None:
@@ -282,18 +227,14 @@ async def unfollowable(bench: Bench, edit: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("edit", [{"tz": "Moon/Base"}, {"cron": "garbage"}], ids=["zone", "cron"])
-def test_people_can_run_and_replace_a_rule_that_this_machine_cannot_follow(edit: dict[str, Any]):
-    async def test() -> None:
-        bench = Bench()
-        schedules = bench.harbor.schedules
-        await schedules.aadd("ping", bench.ping.s(), cron="0 4 * * *")
-        await unfollowable(bench, edit)
-        job = await schedules.arun("ping")
-        assert [info.job.id for info in await bench.jobs()] == [job.id]
-        assert (await bench.row("ping")).next_at == later(4 * 3600)
-        info = await schedules.aedit("ping", cron="0 5 * * *", tz="UTC")
-        assert info.next_at == later(5 * 3600)
-        await unfollowable(bench, edit)
-        assert (await schedules.areset("ping")).next_at == later(4 * 3600)
-
-    run(test())
+async def test_people_can_run_and_replace_a_rule_that_this_machine_cannot_follow(bench: Bench, edit: dict[str, Any]):
+    schedules = bench.harbor.schedules
+    await schedules.aadd("ping", bench.ping.s(), cron="0 4 * * *")
+    await unfollowable(bench, edit)
+    job = await schedules.arun("ping")
+    assert [info.job.id for info in await bench.jobs()] == [job.id]
+    assert (await bench.row("ping")).next_at == later(4 * 3600)
+    info = await schedules.aedit("ping", cron="0 5 * * *", tz="UTC")
+    assert info.next_at == later(5 * 3600)
+    await unfollowable(bench, edit)
+    assert (await schedules.areset("ping")).next_at == later(4 * 3600)

@@ -3,7 +3,7 @@
 import pytest
 
 from taskharbor.ops import doctor
-from tests.schedules.bench import Bench, run
+from tests.schedules.bench import Bench
 
 
 @pytest.mark.parametrize(
@@ -16,16 +16,11 @@ from tests.schedules.bench import Bench, run
         (3, True, "more than 3 schedules, none of the first 3 overdue"),
     ],
 )
-def test_all_pages_are_looked_at(monkeypatch: pytest.MonkeyPatch, most: int, late: bool, text: str):
+async def test_all_pages_are_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int, late: bool, text: str):
     monkeypatch.setattr(doctor, "PAGE_SCHEDULES", 2)
-
-    async def test() -> None:
-        bench = Bench()
-        for number in range(5):
-            every = 60 if late and number == 4 else 7 * 24 * 3600
-            await bench.harbor.schedules.aadd(f"s{number}", bench.ping.s(), every=every)
-        bench.clock.advance(24 * 3600)
-        (check,) = await doctor.schedules(bench.driver, None, "", bench.clock.now(), most)
-        assert check.text == text
-
-    run(test())
+    for number in range(5):
+        every = 60 if late and number == 4 else 7 * 24 * 3600
+        await bench.harbor.schedules.aadd(f"s{number}", bench.ping.s(), every=every)
+    bench.clock.advance(24 * 3600)
+    (check,) = await doctor.check_schedules(bench.driver, None, "", bench.clock.now(), most)
+    assert check.text == text

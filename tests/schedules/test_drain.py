@@ -5,7 +5,7 @@ import pytest
 from taskharbor import FeatureMissing, Harbor, JobContext
 from taskharbor.testing import ManualClock, adrain, drain
 from tests.drivers.small_driver import SmallDriver
-from tests.schedules.bench import Bench, run
+from tests.schedules.bench import Bench
 
 
 def test_an_hour_in_a_test():
@@ -32,8 +32,7 @@ def test_an_hour_in_a_test():
 
 
 @pytest.mark.parametrize(("catch_up", "runs"), [("latest", 1), ("all", 5), ("none", 1)])
-def test_late_slots_are_caught_up_as_in_production(catch_up: str, runs: int):
-    bench = Bench()
+def test_late_slots_are_caught_up_as_in_production(bench: Bench, catch_up: str, runs: int):
     options: dict[str, str] = {"catch_up": catch_up}
     bench.harbor.schedule("ping", bench.ping.s(), every=60, **options)  # type: ignore[arg-type]  # one of three texts
     drain(bench.harbor)
@@ -41,29 +40,21 @@ def test_late_slots_are_caught_up_as_in_production(catch_up: str, runs: int):
     assert drain(bench.harbor) == runs
 
 
-def test_added_ones_of_any_queue_are_fired():
-    async def test() -> None:
-        bench = Bench()
-        await bench.harbor.schedules.aadd("sum", bench.add.s(a=1), every=60)
-        bench.clock.advance(60)
-        assert await adrain(bench.harbor) == 1
-
-    run(test())
+async def test_added_ones_of_any_queue_are_fired(bench: Bench):
+    await bench.harbor.schedules.aadd("sum", bench.add.s(a=1), every=60)
+    bench.clock.advance(60)
+    assert await adrain(bench.harbor) == 1
 
 
-def test_what_other_code_declares_is_left_to_it():
-    async def test() -> None:
-        bench, other = Bench(), Bench()
-        other.harbor.schedule("ping", other.ping.s(), every=60)
-        await bench.declare(other.harbor)
-        bench.clock.advance(60)
-        assert await adrain(bench.harbor) == 0
-
-    run(test())
+async def test_what_other_code_declares_is_left_to_it():
+    bench, other = Bench(), Bench()
+    other.harbor.schedule("ping", other.ping.s(), every=60)
+    await bench.declare(other.harbor)
+    bench.clock.advance(60)
+    assert await adrain(bench.harbor) == 0
 
 
-def test_jobs_with_jitter_wait_for_their_moment():
-    bench = Bench()
+def test_jobs_with_jitter_wait_for_their_moment(bench: Bench):
     bench.harbor.schedule("ping", bench.ping.s(), every=60, jitter=30)
     drain(bench.harbor)
     bench.clock.advance(60)

@@ -6,23 +6,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskharbor.client.access import run_on_this_thread
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule, slot_of
 from taskharbor.schedules.body import Definition, Schedule, read_body
-from taskharbor.schedules.changes import (
-    called,
-    created,
-    declaration,
-    paused,
-    ran,
-    resumed,
-    with_edit,
-    without_edit,
-)
+from taskharbor.schedules.changes import called, created, declaration, paused, ran, resumed, with_edit, without_edit
 from taskharbor.schedules.declare import declared_change
 from taskharbor.schedules.plan import looks_at, plan, stored
 from taskharbor.schedules.rule import checked_rule
+from taskharbor.store.access import run_on_this_thread
 from taskharbor.testing.clock import START
 from tests.lanes import figure
 from tests.schedules.watch import Watch, slots

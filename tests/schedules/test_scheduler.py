@@ -13,7 +13,7 @@ from taskharbor.events import JobSucceeded, ScheduleChanged, ScheduleFired, Stor
 from taskharbor.testing import Faults, ManualClock
 from taskharbor.worker import Worker
 from taskharbor.worker.scheduler import IDLE_INTERVAL_S
-from tests.worker.workbench import Bench, bench_test, heard_test, run
+from tests.worker.workbench import Bench, bench_test, heard_test
 
 
 class Counting(MemoryDriver):
@@ -113,63 +113,54 @@ async def test_one_without_schedules_neither_declares_nor_looks(bench: Bench) ->
 
 
 @pytest.mark.parametrize("number", [0, 1, 300])
-def test_an_idle_worker_looks_once_a_second_at_most(number: int):
+async def test_an_idle_worker_looks_once_a_second_at_most(number: int):
     """With slots that come every few milliseconds somewhere ahead, too: those of other queues and far ones."""
+    driver = Counting("memory://")
+    bench = Bench(driver)
+    harbor = Harbor(driver, clock=bench.clock)
 
-    async def test() -> None:
-        driver = Counting("memory://")
-        bench = Bench(driver)
-        harbor = Harbor(driver, clock=bench.clock)
+    @harbor.task(name="ping")
+    async def ping() -> None: ...
 
-        @harbor.task(name="ping")
-        async def ping() -> None: ...
-
-        for each in range(number):
-            bench.clock.advance(0.01)
-            await harbor.schedules.aadd(f"s{each}", ping.s(), every=3600, start_at=bench.clock.now())
-        start = bench.clock.now()
-        driver.calls.clear()
-        worker = bench.worker(queues=["default"])
-        async with bench.running(worker):
-            await settled(bench.clock)
-            await advance(bench.clock, 60, step=0.25)
-        gaps = [(b - a).total_seconds() for a, b in zip(driver.looks, driver.looks[1:], strict=False)]
-        assert min(gaps) >= 1.0
-        assert driver.looks[0] == start
-        assert (
-            driver.calls["due_schedules"] == len(driver.looks) <= (61 if number else 60 / (IDLE_INTERVAL_S * 0.8) + 1)
-        )
-        assert driver.calls["schedules"] == driver.calls["change_schedules"] == 0
-
-    run(test())
+    for each in range(number):
+        bench.clock.advance(0.01)
+        await harbor.schedules.aadd(f"s{each}", ping.s(), every=3600, start_at=bench.clock.now())
+    start = bench.clock.now()
+    driver.calls.clear()
+    worker = bench.worker(queues=["default"])
+    async with bench.running(worker):
+        await settled(bench.clock)
+        await advance(bench.clock, 60, step=0.25)
+    gaps = [(b - a).total_seconds() for a, b in zip(driver.looks, driver.looks[1:], strict=False)]
+    assert min(gaps) >= 1.0
+    assert driver.looks[0] == start
+    assert driver.calls["due_schedules"] == len(driver.looks) <= (61 if number else 60 / (IDLE_INTERVAL_S * 0.8) + 1)
+    assert driver.calls["schedules"] == driver.calls["change_schedules"] == 0
 
 
-def test_many_slots_at_odd_moments_cost_one_look_a_second_too():
-    async def test() -> None:
-        driver = Counting("memory://")
-        bench = Bench(driver)
-        harbor = Harbor(driver, clock=bench.clock)
+async def test_many_slots_at_odd_moments_cost_one_look_a_second_too():
+    driver = Counting("memory://")
+    bench = Bench(driver)
+    harbor = Harbor(driver, clock=bench.clock)
 
-        @harbor.task(name="ping")
-        async def ping() -> None: ...
+    @harbor.task(name="ping")
+    async def ping() -> None: ...
 
-        for each in range(100):
-            bench.clock.advance(0.037)
-            await harbor.schedules.aadd(f"s{each}", ping.s(), every=5, overlap="allow")
-        driver.calls.clear()
-        worker = bench.worker(queues=["default"])
-        async with bench.running(worker):
-            await settled(bench.clock)
-            await advance(bench.clock, 20, step=0.1)
-        assert len(driver.looks) <= 22
-        late = [event.late for event in bench.of(ScheduleFired)]
-        assert max(late) <= 1.0
-        assert len(late) >= 300
-
-    run(test())
+    for each in range(100):
+        bench.clock.advance(0.037)
+        await harbor.schedules.aadd(f"s{each}", ping.s(), every=5, overlap="allow")
+    driver.calls.clear()
+    worker = bench.worker(queues=["default"])
+    async with bench.running(worker):
+        await settled(bench.clock)
+        await advance(bench.clock, 20, step=0.1)
+    assert len(driver.looks) <= 22
+    late = [event.late for event in bench.of(ScheduleFired)]
+    assert max(late) <= 1.0
+    assert len(late) >= 300
 
 
-def test_reserving_is_the_same_with_schedules_and_without():
+async def test_reserving_is_the_same_with_schedules_and_without():
     async def calls(scheduled: int) -> int:
         driver = Counting("memory://")
         bench = Bench(driver)
@@ -186,10 +177,7 @@ def test_reserving_is_the_same_with_schedules_and_without():
         await worker.arun(until_empty=True)
         return driver.calls["reserve"]
 
-    async def test() -> None:
-        assert await calls(0) == await calls(200)
-
-    run(test())
+    assert await calls(0) == await calls(200)
 
 
 @bench_test
@@ -248,23 +236,20 @@ def test_schedules_is_a_flag():
 
 
 @pytest.mark.parametrize("early", [0.01, 0.3, 0.99])
-def test_slots_a_second_apart_are_served_in_time_whenever_the_worker_began(early: float):
-    async def test() -> None:
-        driver = Counting("memory://")
-        bench = Bench(driver)
-        harbor = Harbor(driver, clock=bench.clock)
+async def test_slots_a_second_apart_are_served_in_time_whenever_the_worker_began(early: float):
+    driver = Counting("memory://")
+    bench = Bench(driver)
+    harbor = Harbor(driver, clock=bench.clock)
 
-        @harbor.task(name="ping")
-        async def ping() -> None: ...
+    @harbor.task(name="ping")
+    async def ping() -> None: ...
 
-        await harbor.schedules.aadd("ping", ping.s(), every=1, overlap="allow")
-        bench.clock.advance(1 - early)
-        worker = bench.worker(queues=["default"])
-        async with bench.running(worker):
-            await settled(bench.clock)
-            await advance(bench.clock, 10, step=0.01)
-        assert [event.late for event in bench.of(ScheduleFired)] == [0] * len(bench.of(ScheduleFired))
-        assert len(bench.of(ScheduleFired)) >= 9
-        assert len(driver.looks) <= 12
-
-    run(test())
+    await harbor.schedules.aadd("ping", ping.s(), every=1, overlap="allow")
+    bench.clock.advance(1 - early)
+    worker = bench.worker(queues=["default"])
+    async with bench.running(worker):
+        await settled(bench.clock)
+        await advance(bench.clock, 10, step=0.01)
+    assert [event.late for event in bench.of(ScheduleFired)] == [0] * len(bench.of(ScheduleFired))
+    assert len(bench.of(ScheduleFired)) >= 9
+    assert len(driver.looks) <= 12

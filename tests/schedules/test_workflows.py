@@ -16,10 +16,10 @@ from taskharbor.drivers import JobRecord
 from taskharbor.flow import FlowFailure, chain, chord, group
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.outcome import Ack, Fail
-from taskharbor.tasks.launch import launched
+from taskharbor.tasks.workflow import launched
 from taskharbor.testing import ManualClock, adrain, drain
 from taskharbor.testing.clock import START
-from tests.schedules.bench import Bench, run
+from tests.schedules.bench import Bench
 
 LEASE = timedelta(seconds=30)
 
@@ -120,23 +120,16 @@ def test_the_failure_step_of_each_run_runs_once():
     assert program.harbor.schedules.get("broken").skipped == 0  # one that is dead blocks nothing
 
 
-def test_a_workflow_is_busy_while_it_runs():
-    async def test() -> None:
-        bench = Bench()
-        flow = chain(bench.add.s(a=1), bench.add.s(b=2))
-        await bench.harbor.schedules.aadd("sums", flow, every=60)
-        bench.clock.advance(60)
-        assert (await bench.fire()).fired == 1
-        await step_on(bench)  # the launch: the workflow takes its place
-        for _ in range(2):
-            bench.clock.advance(60)
-            assert (await bench.fire()).fired == 0
-            await step_on(bench)
-        bench.clock.advance(60)
-        assert (await bench.fire()).fired == 1
-        assert (await bench.harbor.schedules.aget("sums")).skipped == 2
-
-    run(test())
+async def test_a_workflow_is_busy_while_it_runs(bench: Bench):
+    flow = chain(bench.add.s(a=1), bench.add.s(b=2))
+    await bench.harbor.schedules.aadd("sums", flow, every=60)
+    assert await bench.fired_after(60) == 1
+    await step_on(bench)  # the launch: the workflow takes its place
+    for _ in range(2):
+        assert await bench.fired_after(60) == 0
+        await step_on(bench)
+    assert await bench.fired_after(60) == 1
+    assert (await bench.harbor.schedules.aget("sums")).skipped == 2
 
 
 async def step_on(bench: Bench) -> None:
@@ -150,42 +143,31 @@ async def step_on(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_a_workflow_that_failed_is_busy_only_while_others_of_its_jobs_run(runs: bool):
-    async def test() -> None:
-        bench = Bench()
-        flow = chord(group(bench.add.s(a=1), bench.add.s(a=2)), bench.ping.s())
-        await bench.harbor.schedules.aadd("sums", flow, every=60)
-        bench.clock.advance(60)
-        await bench.fire()
-        await step_on(bench)
-        one, two = await bench.driver.reserve(["sums"], bench.clock.now(), timedelta(hours=1), 2, "w")
-        ends: list[Any] = [Fail(one.lease, "because", 1, bench.clock.now()), *([] if runs else [Ack(two.lease)])]
-        assert set(await bench.driver.settle(ends, bench.clock.now())) == {None}
-        bench.clock.advance(60)
-        assert (await bench.fire()).fired == (0 if runs else 1)
-
-    run(test())
+async def test_a_workflow_that_failed_is_busy_only_while_others_of_its_jobs_run(bench: Bench, runs: bool):
+    flow = chord(group(bench.add.s(a=1), bench.add.s(a=2)), bench.ping.s())
+    await bench.harbor.schedules.aadd("sums", flow, every=60)
+    await bench.fired_after(60)
+    await step_on(bench)
+    one, two = await bench.driver.reserve(["sums"], bench.clock.now(), timedelta(hours=1), 2, "w")
+    ends: list[Any] = [Fail(one.lease, "because", 1, bench.clock.now()), *([] if runs else [Ack(two.lease)])]
+    assert set(await bench.driver.settle(ends, bench.clock.now())) == {None}
+    assert await bench.fired_after(60) == (0 if runs else 1)
 
 
-def test_a_launch_that_cannot_be_read_is_dead_and_another_worker_waits_for_one_that_knows_it():
-    async def test() -> None:
-        bench = Bench()
-        await bench.driver.enqueue(
-            [JobRecord(id="bad", type="taskharbor.launch", payload=b'{"jobs":[],"end":"0"}'),
-             JobRecord(id="worse", type="taskharbor.launch", payload=b"garbage")],
-            bench.clock.now(),
-        )  # fmt: skip
-        await adrain(bench.harbor)
-        infos = {info.job.id: info for info in await bench.jobs()}
-        for id in ("bad", "worse"):
-            assert infos[id].state is State.DLQ
-            assert "its workflow cannot be stored" in infos[id].job.reason
-
-    run(test())
+async def test_a_launch_that_cannot_be_read_is_dead_and_another_worker_waits_for_one_that_knows_it(bench: Bench):
+    await bench.driver.enqueue(
+        [JobRecord(id="bad", type="taskharbor.launch", payload=b'{"jobs":[],"end":"0"}'),
+         JobRecord(id="worse", type="taskharbor.launch", payload=b"garbage")],
+        bench.clock.now(),
+    )  # fmt: skip
+    await adrain(bench.harbor)
+    infos = {info.job.id: info for info in await bench.jobs()}
+    for id in ("bad", "worse"):
+        assert infos[id].state is State.DLQ
+        assert "its workflow cannot be stored" in infos[id].job.reason
 
 
-def test_a_workflow_that_is_too_large_is_refused():
-    bench = Bench()
+def test_a_workflow_that_is_too_large_is_refused(bench: Bench):
     flow = group(bench.ping.s(host="x" * 100) for _ in range(1000))
     with pytest.raises(InvalidJob, match="returns the workflow"):
         bench.harbor.schedule("large", flow, every=60)

@@ -109,7 +109,7 @@ def unwritable(argument: dict[str, Any]) -> Any:
 def fill(dsn: str) -> None:
     """Enqueue and run everything."""
     for each in (harbor, enciphered):
-        each.client.use(dsn)
+        each._store.use(dsn)
     with harbor, enciphered:
         quote.options(delay=3600, metadata={"tenant": "north"}).enqueue(ARGUMENT, "fail")
         give.options(queue="nobody").enqueue(ARGUMENT)

@@ -227,7 +227,7 @@ def test_no_log_line_of_a_worker_shows_a_payload(tmp_path: Path, format: str):
     """All that a supervisor and its worker processes write or answer, at the lowest level, while every task fails."""
     server = shared()
     dsn = server.address(server.database()).replace("@", f":{PASSWORD}@")
-    app.harbor.client.use(dsn)
+    app.harbor._store.use(dsn)
     with app.harbor:
         for how in app.HOWS:
             app.quote.enqueue(app.ARGUMENT, how)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from taskharbor.drivers import JobRecord
 from taskharbor.model.bounds import MAX_ERROR_BYTES, clean_error
-from taskharbor.ops.redaction import HIDDEN
 from taskharbor.policy.mask import MASK, RUN, SHORTEST, Finder, mask, scalars
+from taskharbor.store.redaction import HIDDEN
 
 MEGABYTE = 1_000_000
 

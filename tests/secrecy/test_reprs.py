@@ -124,13 +124,12 @@ MAY_SHOW = {
     "QueueRows.capped_states": "names of states",
     "QueueRows.cursor": "the name of a queue",
     "QueueRows.names": "names of queues",
-    "_AllQueues.names": "names of queues",
+    "AllQueues.names": "names of queues",
+    "ItemsPage.cursor": "an id",
+    "ItemsPage.items": "values with reprs of their own",
     "Case.needs": "names of parts of the contract",
     "FlowPage.cursor": "an id",
     "FlowQuery.after": "an id",
-    "JobFacts.depends_on": "ids",
-    "JobFacts.handed_to": "an id",
-    "JobFacts.handed_to_queue": "the name of a queue",
     "Flows.newest": "True or False",
     "Flows.since": "a time",
     "Flows.until": "a time",
@@ -164,8 +163,6 @@ MAY_SHOW = {
     "AuditPage.cursor": "a time and an id",
     "AuditQuery.after": "a time and an id",
     "AuditQuery.by": "as Audit.by",
-    "DeadJob.declared": "names of tasks",
-    "DeadJob.open_dependencies": "ids",
     "DeadKind.row": "as RunOperation.operation",
     "DeadKind.sample": "as RunOperation.operation",
     "Preview.found": "as RunOperation.operation",
@@ -174,8 +171,6 @@ MAY_SHOW = {
     "DeathWatch.make": "a function",
     "DeathWatch.pattern": "of names of tasks",
     "DryRun.action": "the name of an action",
-    "Effect.hint": "a command to type",
-    "Effect.text": "our own words, with names",
     "FrozenFilter.error": "the name of a class",
     "FrozenFilter.group": "the name of a group",
     "OperationPlan.by": "as Audit.by",
@@ -186,7 +181,7 @@ MAY_SHOW = {
     "OperationState.cursor": "an id",
     "OperationState.last": "an id",
     "Operator.actions": "has no repr that shows anything",
-    "Operator.client": "has a repr of its own",
+    "Operator.store": "has a repr of its own",
     "Operator.driver": "as RunOperation.operation",
     "Operator.now": "a time",
     "Selection.command": "the name of a command",
@@ -214,7 +209,6 @@ MAY_SHOW = {
     "StoredSchedule.revision": "a random number",
     "Timing.cron": "times of the day",
     "Timing.tz": "the name of a time zone",
-    "Written.wal": "has no repr that shows anything",
     "BatchItem.error": "a code of the server's",
     "Bind.into": "the name of a parameter",
     "Bind.shape": "numbers and lists",
@@ -255,8 +249,8 @@ MAY_SHOW = {
     "ProcessKilled.why": "our own words",
     "ProcessReplaced.why": "our own words",
     "ProcessReport.store_error": "as Health's",
-    "Reason.hint": "a command to type",
-    "Reason.text": "explain's, from which values were taken out",
+    "Diagnosis.hint": "a command to type",
+    "Diagnosis.text": "explain's, from which values were taken out",
     "Request.reference": "the name of a function",
     "Redaction.fields": "names that a person typed",
     "Delivery.handler": "has a repr of its own",
@@ -275,19 +269,17 @@ MAY_SHOW = {
     "SupervisorServing.store": "as Offer's",
     "Terms.retry": "a policy",
     "Terms.unrecoverable": "types",
-    "ActRoute.do": "a function",
+    "ActionRoute.do": "a function",
     "DeadKind.errors": "masked",
     "FigureSeries.span": "a word such as 24h",
     "GivenSource.wanted": "a type",
     "InjectedParameters.parameters": "names of parameters",
-    "Injection.parameters": "names of parameters",
     "PageRoute.nav": "an entry of the menu",
     "PageRoute.read": "a function",
     "ListedName.at": "the name of a sorted set",
     "ListedName.member": "a time and the name of a schedule",
-    "WaitFacts.declared": "names of tasks",
-    "WaitFacts.full": "names of groups",
-    "WaitFacts.paused": "names of queues",
+    "ListSituation.declared": "names of tasks",
+    "ListSituation.paused": "names of queues",
     "WaitWord.word": "one of a few words",
     "Value.tree": "ids in lists",
 }
@@ -329,7 +321,7 @@ def instances() -> Iterator[object]:
     from taskharbor.cli.target import Target
     from taskharbor.dashboard.sessions import Sessions
     from taskharbor.drivers import JobRecord, open_driver
-    from taskharbor.drivers.redis.scripts import Script
+    from taskharbor.drivers.redis.scripts import Script, ScriptCall
     from taskharbor.events import JobFailed
     from taskharbor.flow import chain
     from taskharbor.flow.handle import FlowHandle
@@ -345,12 +337,12 @@ def instances() -> Iterator[object]:
     def mail(to: str, secret: object = None) -> None: ...
 
     changed = mail.options(idempotency_key="canary-key", metadata={"note": "canary-note"})
-    yield from (harbor, harbor.client, harbor.client._drivers, harbor.driver, harbor.driver._options)  # type: ignore[attr-defined]  # not in the Protocol
+    yield from (harbor, harbor.client, harbor._store, harbor._store.drivers, harbor.driver, harbor.driver._options)  # type: ignore[attr-defined]  # not in the Protocol
     yield from (Client(ADDRESS), harbor.worker(), mail, changed, mail.handler, JsonCodec(), LogObserver(), PAUSED)
-    yield from (changed.s("canary-to", secret={"deep": "canary-deep"}), changed.s("canary-to").call())
+    yield from (changed.s("canary-to", secret={"deep": "canary-deep"}), changed.s("canary-to")._call())
     yield chain(mail.s("canary-to"), mail.s("canary-to"), on_failure=mail.s("canary-to"))
-    yield from (harbor.client.handle("j1"), FlowHandle(harbor.client, "f1"), harbor.operation("o1"))
-    yield harbor.schedules
+    yield from (harbor.client.handle("j1"), FlowHandle(harbor._store, "f1"), harbor.operation("o1"))
+    yield from (harbor.schedules, harbor.flows(newest=True))
     yield from (Depends(dict), Given())
     yield Sessions(monotonic, Access.admin("ada"), token="canary-token-of-a-dashboard-4711")
     yield PrometheusObserver(registry=CollectorRegistry())
@@ -358,6 +350,7 @@ def instances() -> Iterator[object]:
     yield Target(dsn=ADDRESS, driver=None, app="tasks:harbor", output=None)
     yield open_driver("redis://canary-user:canary-password@127.0.0.1:1/0")
     yield Script("name", "return 1")
+    yield ScriptCall("settle", outcomes=["canary-payload"])
     job = Job(job_id="j1", payload='"canary-payload"', lock_until_ms=1, attempt=1, gid="", lease_token="canary-token")
     yield JobContext("q", job, "canary-payload")
 

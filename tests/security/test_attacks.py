@@ -55,7 +55,7 @@ def test_a_payload_that_is_not_json_is_never_read_as_something_else(fuse: Path, 
         ran.append(given)
 
     async def act() -> str:
-        driver = await harbor.client.awaited.driver(5)
+        driver = await harbor._store.awaited.driver(5)
         metadata = {"codec": "pickle", "content-type": "application/x-python-serialize"}  # names in data mean nothing
         await driver.enqueue([JobRecord(id="a", type="t", payload=payload, metadata=metadata)], harbor.clock.now())
         await harbor.worker().arun(until_empty=True)
@@ -106,40 +106,25 @@ def test_a_type_finds_a_handler_in_the_registry_only(fuse: Path, name: str) -> N
 
 # Names
 
-ODD = [
-    "a'b",
-    'a"b',
-    "a;drop table jobs;--",
-    "%s %(x)s",
-    "$1",
-    "a\\b",
-    "\u202eabc",
-    "x" * 60,
-]
+ODD = ["a'b", 'a"b', "a;drop table jobs;--", "%s %(x)s", "$1", "a\\b", "\u202eabc", "x" * 60]
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_names_are_bound_and_no_two_are_the_same(tmp_path: Path, store: str) -> None:
+async def test_names_are_bound_and_no_two_are_the_same(tmp_path: Path, store: str) -> None:
     """Queue `a:b` with key `c` is not queue `a` with key `b:c`; quotes, marks and braces are characters like others."""
     dsn = STORES[store](tmp_path)
     assert dsn is not None
-
-    async def act() -> None:
-        driver = open_driver(dsn)
-        await driver.open()
-        pairs = [("a:b", "c"), ("a", "b:c"), *((name, name) for name in ODD)]
-        jobs = [
-            JobRecord(id=f"j{n}", type="t", queue=queue, idempotency_key=key) for n, (queue, key) in enumerate(pairs)
-        ]
-        found = await driver.enqueue(jobs, NOW)
-        assert [each.id for each in found] == [job.id for job in jobs]
-        assert set(await driver.queues()) == {queue for queue, _ in pairs}
-        for queue, _ in pairs:
-            [held] = await driver.reserve([queue], NOW, LEASE, 5, "w")
-            assert held.job.queue == queue
-        await driver.close()
-
-    asyncio.run(act())
+    driver = open_driver(dsn)
+    await driver.open()
+    pairs = [("a:b", "c"), ("a", "b:c"), *((name, name) for name in ODD)]
+    jobs = [JobRecord(id=f"j{n}", type="t", queue=queue, idempotency_key=key) for n, (queue, key) in enumerate(pairs)]
+    found = await driver.enqueue(jobs, NOW)
+    assert [each.id for each in found] == [job.id for job in jobs]
+    assert set(await driver.queues()) == {queue for queue, _ in pairs}
+    for queue, _ in pairs:
+        [held] = await driver.reserve([queue], NOW, LEASE, 5, "w")
+        assert held.job.queue == queue
+    await driver.close()
 
 
 # Limits
@@ -160,18 +145,15 @@ def test_names_are_bound_and_no_two_are_the_same(tmp_path: Path, store: str) -> 
     ],
     ids=lambda fields: f"{next(iter(fields))}",
 )
-def test_what_is_out_of_bounds_is_refused_before_anything_is_stored(fields: dict[str, Any]) -> None:
-    async def act() -> None:
-        driver = open_driver("memory://")
-        await driver.open()
-        good = JobRecord(id="good", type="t")
-        bad = JobRecord(**{"id": "bad", "type": "t", **fields})
-        with pytest.raises((InvalidJob, TypeError, ValueError)):
-            await driver.enqueue([good, bad], NOW)
-        assert await driver.counts(NOW) == {}
-        await driver.close()
-
-    asyncio.run(act())
+async def test_what_is_out_of_bounds_is_refused_before_anything_is_stored(fields: dict[str, Any]) -> None:
+    driver = open_driver("memory://")
+    await driver.open()
+    good = JobRecord(id="good", type="t")
+    bad = JobRecord(**{"id": "bad", "type": "t", **fields})
+    with pytest.raises((InvalidJob, TypeError, ValueError)):
+        await driver.enqueue([good, bad], NOW)
+    assert await driver.counts(NOW) == {}
+    await driver.close()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 10.0**30])

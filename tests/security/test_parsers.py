@@ -18,18 +18,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from taskharbor.cli import time_options
-from taskharbor.cli.json_argument import read_json
+from taskharbor.cli import options
+from taskharbor.cli.options import read_json
+from taskharbor.dashboard.pages.content import BadQuery
 from taskharbor.dashboard.pages.filter_text import read_filter, write_filter
-from taskharbor.dashboard.pages.shown import BadQuery
 from taskharbor.drivers import StoredSchedule, cursor, dsn, open_driver
 from taskharbor.drivers.postgres import options as postgres
 from taskharbor.drivers.redis import options as redis
 from taskharbor.drivers.redis.schedules import read_row
 from taskharbor.drivers.sqlite import options as sqlite
-from taskharbor.model.attempts import Attempt, AttemptKind, read_trail, write_trail
 from taskharbor.model.audit import AuditEntry, StoredAudit, read_entry
 from taskharbor.model.codec import JsonCodec
+from taskharbor.model.executions import Attempt, AttemptKind, read_trail, write_trail
 from taskharbor.model.progress import Progress, read_note
 from taskharbor.omniq.values import parsed
 from taskharbor.policy.cron import parse_cron
@@ -138,10 +138,10 @@ def test_a_duration_has_plain_digits() -> None:
 def test_times_on_the_command_line(text: str) -> None:
     context, option = click.Context(click.Command("x")), click.Option(["--at"])
     for parse in (
-        time_options.parse_moment,
-        time_options.parse_duration,
-        time_options.parse_duration_or_none,
-        time_options.parse_time,
+        options.parse_moment,
+        options.parse_duration,
+        options.or_none(options.parse_duration),
+        options.parse_time,
     ):
         found = either(lambda value, parse=parse: parse(context, option, value), text, click.BadParameter)  # type: ignore[misc]  # a default binds the loop's variable
         if isinstance(found, timedelta):

@@ -34,7 +34,7 @@ class TwoAndAJoin(Workflow):
     def __init__(self, broken: bool = False) -> None:
         self._broken = broken
 
-    def compile(self, parent: JobRecord, now: datetime) -> Spawned:
+    def _compile(self, parent: JobRecord, now: datetime) -> Spawned:
         name = f"{parent.id}.{parent.deliveries}"
         ids = [f"{name}.{part}" for part in ("left", "right", "join")]
         after: list[tuple[str, ...]] = [(parent.id,), (), ("nowhere",) if self._broken else (ids[0], ids[1])]

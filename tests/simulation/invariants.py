@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from taskharbor.model.attempts import FIRST_KEPT, LAST_KEPT, attempts_of
+from taskharbor.model.executions import FIRST_KEPT, LAST_KEPT, known_executions
 from taskharbor.model.job import JobInfo
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Retry
 from tests.simulation.journal import Journal
@@ -100,7 +100,7 @@ ENDS: dict[type, tuple[str, ...]] = {
 
 def _check_attempts(journal: Journal, known: Known, info: JobInfo) -> None:
     """Each reservation that the journal saw is kept once, as it ended; only one that was lost may be missing."""
-    kept = attempts_of(info)
+    kept = known_executions(info)
     numbers = [each.number for each in kept]
     journal.demand(numbers == sorted(set(numbers)), f"{known}: executions {numbers}")
     if len(known.deliveries) > FIRST_KEPT + LAST_KEPT:

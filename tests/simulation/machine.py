@@ -158,7 +158,7 @@ class _Os:
 def machines(rng: Any) -> Any:
     """For the time of a block core reads the simulation's clock and random source."""
     source = ids_module.IdSource.__new__(ids_module.IdSource)
-    source._forget()
+    source._begin()
     with ExitStack() as stack:
         stack.enter_context(patch.object(clock_module, "time", _MachineTime()))
         stack.enter_context(patch.object(ids_module, "_SOURCE", source))

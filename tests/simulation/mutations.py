@@ -5,23 +5,22 @@ from typing import Any
 
 import pytest
 
-from taskharbor.client.enqueue import _Batch
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory import leases as leases_module
 from taskharbor.drivers.memory import settle as settle_module
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import LeaseExpired, LeaseMismatch
 from taskharbor.model.job import State
 from taskharbor.model.outcome import Ack
 from taskharbor.policy import decide, trail
+from taskharbor.store.enqueue import _Batch
 from taskharbor.tasks.results import Results
 from taskharbor.worker import losses
+from taskharbor.worker.capacity import SuspectGate
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.heart import Heart
 from taskharbor.worker.interrupts import Interrupts
 from taskharbor.worker.settler import Settler
-from taskharbor.worker.suspects import SuspectGate
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -174,13 +173,12 @@ def jobs_that_crash_are_tried_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_stale_token_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    strict = leases_module.refusal
+    strict = settle_module.refusal
 
     def lax(*args: Any) -> Any:
         refused = strict(*args)
         return None if isinstance(refused, LeaseMismatch | LeaseExpired) else refused
 
-    patch.setattr(leases_module, "refusal", lax)
     patch.setattr(settle_module, "refusal", lax)
 
 

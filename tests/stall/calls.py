@@ -20,16 +20,11 @@ PLACES = (
     *(Client, Harbor, StoreCalls, JobHandle, Jobs, Operation, FlowHandle, FlowRun, Task),
     *(Flow, Schedules),
 )
-ENDS = {"Client.close", "Client.aclose", "Harbor.close", "Harbor.aclose"}
 # Parts of other calls: they take the budget of the call that they are a part of. And `run`, which works as a worker
 # does: it waits for a store that is away.
 PARTS = {
     "Operation.arun",
     "Operation.run",
-    "Client.aenqueue_calls",
-    "Client.astore",
-    "Client.enqueue_calls",
-    "Client.store",
 }
 
 
@@ -146,8 +141,6 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "Operation.stop": lambda world: world.operation.stop(),
     "Operation.astop": lambda world: world.operation.astop(),
     "Operation.await_": lambda world: world.operation.await_(0.05),
-    "Operation.aaction": lambda world: world.operation.aaction(),
-    "Operation.aretry": lambda world: world.operation.aretry(),
     "Operation.wait": lambda world: world.operation.wait(0.05),
     "StoreCalls.counts": lambda world: world.harbor.counts(),
     "StoreCalls.acounts": lambda world: world.harbor.acounts(),

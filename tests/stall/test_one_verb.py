@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from taskharbor import BackendUnavailable, DriverError, TaskHarborError
-from taskharbor.client import retries
 from taskharbor.drivers import Driver, WrappedDriver, open_driver
 from taskharbor.drivers.wrapped import VERBS
+from taskharbor.store import session as retries
 from tests import lanes
-from tests.stall.calls import CALLS, ENDS, LONG, PARTS, World, all_made, found
+from tests.stall.calls import CALLS, LONG, PARTS, World, all_made, found
 
 
 class Broken(WrappedDriver):
@@ -39,7 +39,7 @@ class Broken(WrappedDriver):
 
 
 def test_every_public_call_is_made():
-    assert set(CALLS) | ENDS | PARTS == set(found())
+    assert set(CALLS) | PARTS == set(found())
 
 
 @pytest.mark.left_to("full", except_for=lanes.Chosen("hangs"))
@@ -160,7 +160,7 @@ def test_a_blocking_caller_leaves_a_driver_that_ignores_cancellation():
     handle = world.client.handle("a")
     with pytest.raises(BackendUnavailable, match="its driver does not end the call"):
         handle.status()
-    loop = world.client.portal.loop
+    loop = world.client._store.portal.loop
     assert loop is not None
     loop.call_soon_threadsafe(over.set)
     world.harbor.close()

@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor import BackendUnavailable, FeatureMissing, Harbor, JobContext, TaskHarborError
 from taskharbor.drivers import open_driver
-from taskharbor.worker import stop_budget
+from taskharbor.worker import waiting
 from tests import lanes
 from tests.stall.calls import CALLS, LONG, World, all_made
 from tests.stall.stores import Store, store
@@ -37,7 +37,7 @@ WRITES = {name for name in CALLS if name.rpartition(".")[2].removeprefix("a") in
 def quick(monkeypatch):
     """The timeouts of a worker's stop, shortened: the tests check that they end it."""
     for name, seconds in {"STORE_S": 0.3, "HURRIED_S": 0.3, "CANCEL_S": 0.1, "CLOSE_S": 0.2}.items():
-        monkeypatch.setattr(stop_budget, name, seconds)
+        monkeypatch.setattr(waiting, name, seconds)
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["in use", "not yet open"])
@@ -151,4 +151,4 @@ def test_closing_ends(store: Store):
 
 def test_the_default_budget_is_ten_seconds():
     harbor = Harbor("memory://")
-    assert harbor.client._call_timeout == 10
+    assert harbor._store.call_timeout == 10

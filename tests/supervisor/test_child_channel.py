@@ -120,7 +120,7 @@ def test_an_order_that_arrives_before_the_worker_exists_is_carried_out(line: Lin
     worker = Worker("memory://")
     line.channel.attach(worker)
     worker.run()  # returns at once
-    assert worker.channel is line.channel
+    assert worker._channel is line.channel
 
 
 @async_test

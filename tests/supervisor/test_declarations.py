@@ -97,8 +97,8 @@ def test_the_order_reaches_the_worker_and_its_answer_the_supervisor() -> None:
     try:
 
         class Noting(Worker):
-            def declare(self) -> None:
-                asked.append("declare")
+            def _order(self, what: str) -> None:
+                asked.append(what)
 
         line.channel.attach(Noting("memory://"))
         line.channel._receive(messages.read_by_child(messages.line(messages.ProcessOrder("declare"))))

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from taskharbor.model import events, process_events
 from taskharbor.worker import heart
-from taskharbor.worker.supervisor import orphan, probes, process, restart_loop, supervisor
+from taskharbor.worker.supervisor import probes, process, process_end, roles, supervisor
 from tests.servers import postgres
 from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, eventually
 
@@ -238,12 +238,12 @@ def test_times_and_responses_on_the_page_are_right() -> None:
     assert steps + 1 <= supervisor.STOP_PROMISE_S < 15  # exiting takes a moment, too
     assert "at most `--shutdown-timeout` and 15 s more" in page
     assert f"or {supervisor.HURRY_S:g} s after the hurry" in page
-    assert f"kills itself {orphan.SETTLE_S:g} s later" in page
+    assert f"kills itself {process_end.SETTLE_S:g} s later" in page
     assert f"has {process.EXIT_S:g} s to exit" in page
     assert f"{signal.SIGRTMIN.value} to {signal.SIGRTMAX.value} s after the supervisor" in page
     assert f"for {supervisor.SILENT_AFTER_S:g} s, the log says so" in page
     assert f"that is {heart.OVERDUE_S:g} s past its timeout" in page
-    pauses = f"after {restart_loop.FIRST_PAUSE_S:g}, 1, 2 … {restart_loop.MAX_PAUSE_S:g} s"
-    assert f"{pauses} if it keeps dying within {restart_loop.STEADY_S:g} s" in page
+    pauses = f"after {roles.FIRST_PAUSE_S:g}, 1, 2 … {roles.MAX_PAUSE_S:g} s"
+    assert f"{pauses} if it keeps dying within {roles.STEADY_S:g} s" in page
     for event in re.findall(r"event=(\w+)", page):
         assert hasattr(events, event) or hasattr(process_events, event), event

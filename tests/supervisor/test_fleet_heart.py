@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.model.attempts import attempts_of
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.events import Event, Observers
+from taskharbor.model.executions import known_executions
 from taskharbor.model.job import JobRecord, WorkerInfo
 from taskharbor.model.lease import Lease, Lost
 from taskharbor.testing import ManualClock
@@ -226,7 +226,7 @@ async def test_what_a_killed_process_held_is_kept_as_given_back_and_so_is_the_lo
         taking.process.killed = True
         await taking.heart._give_back(taking.process)
         info = await taking.store.inspect("a", taking.heart._clock.now())
-        kinds = [(each.number, each.kind.value, each.worker, each.error) for each in attempts_of(info)]
+        kinds = [(each.number, each.kind.value, each.worker, each.error) for each in known_executions(info)]
         assert kinds == [(1, "lost", "w", ""), (2, "given_back", "w", "its process was killed")]
 
 
@@ -235,4 +235,4 @@ async def test_a_suspect_that_no_process_could_run_is_kept_as_given_back() -> No
     async with Taking("fleet-suspect") as taking:
         await taking.heart.give_back(taking.process.leases[taking.reserved.lease.token], 1.0)
         info = await taking.store.inspect("a", taking.heart._clock.now())
-        assert [(each.number, each.kind.value) for each in attempts_of(info)] == [(1, "given_back")]
+        assert [(each.number, each.kind.value) for each in known_executions(info)] == [(1, "given_back")]

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from taskharbor.worker.supervisor import process_session
+from taskharbor.worker.supervisor import process_end
 
 
 @pytest.mark.parametrize("leader", [0, 1, -1, 4242])
@@ -15,5 +15,5 @@ def test_a_session_that_no_worker_leads_is_not_killed(leader: int, monkeypatch: 
     monkeypatch.setattr(os, "killpg", lambda *given: sent.append(given))
     monkeypatch.setattr(os, "getsid", lambda pid: 4242)  # another process leads our session
     with pytest.raises(ValueError, match="leads a session"):
-        process_session.kill(leader)
+        process_end.kill(leader)
     assert not sent

@@ -9,7 +9,7 @@ from taskharbor.model.events import Event, Observers
 from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.restart_loop import RestartLoop
+from taskharbor.worker.supervisor.roles import RestartLoop
 from tests.supervisor.child_messages import async_test, receive, taken
 
 

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from taskharbor import ScheduleInfo, ScheduleNotFound
+from taskharbor import ScheduleInfo, ScheduleNotFound, Schedules
 from tests.supervisor.worker_run import Yard, children_of, eventually, on
 
 APP = "tests.supervisor.scheduled_app:harbor"
@@ -11,7 +11,7 @@ APP = "tests.supervisor.scheduled_app:harbor"
 
 def info(yard: Yard) -> ScheduleInfo | None:
     try:
-        return yard.client.schedules.get("tick")
+        return Schedules(yard.client._store).get("tick")
     except ScheduleNotFound:
         return None
 
@@ -21,7 +21,7 @@ def test_it_is_fired_and_a_replaced_process_does_not_declare_it_again(there: Yar
     run = there.start("--processes", "2", "--no-spare", app=APP)
     eventually(lambda: (found := info(there)) is not None and found.fired >= 2, "slots were fired")
     assert there.log.count("ScheduleChanged") == 1
-    there.client.schedules.delete("tick")
+    Schedules(there.client._store).delete("tick")
     before = children_of(run.pid)
     for pid in before:
         os.kill(pid, signal.SIGKILL)

@@ -6,8 +6,7 @@ from taskharbor.model.events import Observers
 from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.restart_loop import RestartLoop
-from taskharbor.worker.supervisor.roles import MAX_PAUSE_S, MEMORY_CHECK_S, Spare
+from taskharbor.worker.supervisor.roles import MEMORY_CHECK_S, SPARE_MAX_PAUSE_S, RestartLoop, Spare
 from tests.supervisor.child_messages import async_test, receive
 
 
@@ -66,7 +65,7 @@ async def test_pauses_after_the_death_of_a_spare_grow() -> None:
         while await waiters.keep() == before:
             waiters.clock.advance(1)
         pauses.append(waiters.clock.monotonic() - begun)
-    assert pauses == [0, 5, 10, 20, 40, 80, 160, 320, MAX_PAUSE_S, MAX_PAUSE_S]
+    assert pauses == [0, 5, 10, 20, 40, 80, 160, 320, SPARE_MAX_PAUSE_S, SPARE_MAX_PAUSE_S]
 
 
 @async_test

@@ -199,19 +199,16 @@ async def sleeping(clock: ManualClock, count: int) -> None:
 
 
 @pytest.mark.parametrize("steps", range(1, 30))
-def test_a_sleeper_wakes_at_its_time_in_one_step_or_many(steps: int):
-    async def scenario() -> None:
-        clock = ManualClock()
-        sleeper = asyncio.create_task(clock.sleep(steps / 10))
-        await sleeping(clock, 1)
-        for _ in range(steps - 1):
-            clock.advance(0.1)
-        await asyncio.sleep(0)
-        assert not sleeper.done()
+async def test_a_sleeper_wakes_at_its_time_in_one_step_or_many(steps: int):
+    clock = ManualClock()
+    sleeper = asyncio.create_task(clock.sleep(steps / 10))
+    await sleeping(clock, 1)
+    for _ in range(steps - 1):
         clock.advance(0.1)
-        await sleeper
-
-    asyncio.run(scenario())
+    await asyncio.sleep(0)
+    assert not sleeper.done()
+    clock.advance(0.1)
+    await sleeper
 
 
 def test_sleepers_wake_in_the_order_of_their_moments():
@@ -235,35 +232,29 @@ def test_sleepers_wake_in_the_order_of_their_moments():
     assert asyncio.run(scenario()) == [1, 2, 3]
 
 
-def test_a_sleep_of_zero_lets_other_tasks_run():
-    async def scenario() -> None:
-        clock, turns = ManualClock(), list[str]()
+async def test_a_sleep_of_zero_lets_other_tasks_run():
+    clock, turns = ManualClock(), list[str]()
 
-        async def other() -> None:
-            turns.append("other")
+    async def other() -> None:
+        turns.append("other")
 
-        task = asyncio.create_task(other())
-        await clock.sleep(0)
-        await clock.sleep(-1)
-        assert turns == ["other"]
-        await task
-
-    asyncio.run(scenario())
+    task = asyncio.create_task(other())
+    await clock.sleep(0)
+    await clock.sleep(-1)
+    assert turns == ["other"]
+    await task
 
 
 @pytest.mark.parametrize("seconds", [1e-9, float("inf"), 1e300])
-def test_no_sleep_is_too_short_or_too_long(seconds: float):
-    async def scenario() -> None:
-        clock = ManualClock()
-        sleeper = asyncio.create_task(clock.sleep(seconds))
-        await sleeping(clock, 1)
-        assert not sleeper.done()
-        clock.advance(1)
-        if seconds > 1:
-            sleeper.cancel()
-        await asyncio.gather(sleeper, return_exceptions=True)
-
-    asyncio.run(scenario())
+async def test_no_sleep_is_too_short_or_too_long(seconds: float):
+    clock = ManualClock()
+    sleeper = asyncio.create_task(clock.sleep(seconds))
+    await sleeping(clock, 1)
+    assert not sleeper.done()
+    clock.advance(1)
+    if seconds > 1:
+        sleeper.cancel()
+    await asyncio.gather(sleeper, return_exceptions=True)
 
 
 def test_loops_of_many_threads_sleep_on_one_clock():

@@ -224,5 +224,5 @@ def test_the_texts_of_the_errors() -> None:
     with pytest.raises(TypeError, match=r"'more': a value of type tuple would come back as a list at \$\.more\[1\]"):
         store.enqueue(1, 2, (3,))
     with pytest.raises(TypeError, match=r"'named': a value of type set would come back as a list at \$\.named\.tags"):
-        store.s(1, tags={1}).call()
+        store.s(1, tags={1})._call()
     harbor.close()

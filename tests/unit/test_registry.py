@@ -111,9 +111,7 @@ def test_an_empty_address_is_refused_wherever_it_comes_from(monkeypatch: pytest.
     assert resolve_dsn("memory://") == "memory://"
 
 
-def test_an_environment_that_becomes_empty_fails_at_the_first_call_not_in_a_repr(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_an_environment_that_becomes_empty_fails_at_the_first_call_not_in_a_repr(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
     harbor = Harbor()
     monkeypatch.setenv("TASKHARBOR_DSN", "")

@@ -31,185 +31,140 @@ class Broken(Service):
         raise LookupError("broken")
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await scenario
-        assert asyncio.all_tasks() == {asyncio.current_task()}, "a service left a task behind"
-
-    asyncio.run(bounded())
+NO_TASK_LEFT = True  # a service leaves no task behind: tests/coroutines.py checks it
 
 
-def test_it_runs_from_start_to_stop():
-    async def scenario() -> None:
-        service = Loop()
+async def test_it_runs_from_start_to_stop():
+    service = Loop()
+    service.start()
+    await asyncio.sleep(0)
+    assert (service.turns, service.ended) == (1, False)
+    await service.stop()
+    assert (service.ended, service.task.done()) == (True, True)
+
+
+async def test_a_stop_before_the_start_is_remembered():
+    service = Loop()
+    await service.stop()
+    service.start()
+    await service.task
+    assert (service.turns, service.ended) == (0, True)
+
+
+async def test_a_stop_right_after_the_start_ends_it():
+    service = Loop()
+    service.start()
+    await service.stop()
+    assert service.ended
+
+
+async def test_concurrent_stops_all_wait_for_the_end():
+    service = Loop()
+    service.start()
+    await asyncio.sleep(0)
+    await asyncio.gather(*(service.stop() for _ in range(50)))
+    assert service.ended
+    await service.stop()
+
+
+async def test_a_second_start_is_refused():
+    service = Loop()
+    service.start()
+    with pytest.raises(RuntimeError, match="Loop was started already"):
         service.start()
-        await asyncio.sleep(0)
-        assert (service.turns, service.ended) == (1, False)
-        await service.stop()
-        assert (service.ended, service.task.done()) == (True, True)
-
-    run(scenario())
-
-
-def test_a_stop_before_the_start_is_remembered():
-    async def scenario() -> None:
-        service = Loop()
-        await service.stop()
+    await service.stop()
+    with pytest.raises(RuntimeError, match="Loop was started already"):
         service.start()
+
+
+async def test_a_service_that_was_not_started_has_no_task():
+    with pytest.raises(RuntimeError, match="Loop was not started"):
+        _ = Loop().task
+
+
+async def test_an_error_of_the_loop_is_kept_on_its_task_and_stop_still_works():
+    service = Broken()
+    service.start()
+    await service.stop()
+    await service.stop()
+    with pytest.raises(LookupError, match="broken"):
         await service.task
-        assert (service.turns, service.ended) == (0, True)
-
-    run(scenario())
 
 
-def test_a_stop_right_after_the_start_ends_it():
-    async def scenario() -> None:
-        service = Loop()
-        service.start()
-        await service.stop()
-        assert service.ended
+async def test_a_cancelled_stop_lets_the_loop_end_by_itself():
+    service, released = Loop(), asyncio.Event()
 
-    run(scenario())
+    class Slow(Loop):
+        async def run(self) -> None:
+            await super().run()
+            await released.wait()
 
-
-def test_concurrent_stops_all_wait_for_the_end():
-    async def scenario() -> None:
-        service = Loop()
-        service.start()
-        await asyncio.sleep(0)
-        await asyncio.gather(*(service.stop() for _ in range(50)))
-        assert service.ended
-        await service.stop()
-
-    run(scenario())
-
-
-def test_a_second_start_is_refused():
-    async def scenario() -> None:
-        service = Loop()
-        service.start()
-        with pytest.raises(RuntimeError, match="Loop was started already"):
-            service.start()
-        await service.stop()
-        with pytest.raises(RuntimeError, match="Loop was started already"):
-            service.start()
-
-    run(scenario())
+    service = Slow()
+    service.start()
+    stopping = asyncio.create_task(service.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    assert stopping.cancelled()
+    assert not service.task.done()
+    released.set()
+    await service.stop()
+    assert service.task.exception() is None
 
 
-def test_a_service_that_was_not_started_has_no_task():
-    async def scenario() -> None:
-        with pytest.raises(RuntimeError, match="Loop was not started"):
-            _ = Loop().task
-
-    run(scenario())
-
-
-def test_an_error_of_the_loop_is_kept_on_its_task_and_stop_still_works():
-    async def scenario() -> None:
-        service = Broken()
-        service.start()
-        await service.stop()
-        await service.stop()
-        with pytest.raises(LookupError, match="broken"):
-            await service.task
-
-    run(scenario())
+async def test_a_rest_ends_with_the_first_waiter_and_cancels_the_others():
+    service = Loop()
+    quick, slow = asyncio.ensure_future(asyncio.sleep(0)), asyncio.ensure_future(asyncio.Event().wait())
+    await service.rest(quick, slow)
+    assert quick.done()
+    assert slow.cancelled()
 
 
-def test_a_cancelled_stop_lets_the_loop_end_by_itself():
-    async def scenario() -> None:
-        service, released = Loop(), asyncio.Event()
+async def test_a_rest_ends_at_a_stop_and_waits_for_what_it_cancelled():
+    cleaned = asyncio.Event()
 
-        class Slow(Loop):
-            async def run(self) -> None:
-                await super().run()
-                await released.wait()
-
-        service = Slow()
-        service.start()
-        stopping = asyncio.create_task(service.stop())
-        await asyncio.sleep(0)
-        stopping.cancel()
-        await asyncio.gather(stopping, return_exceptions=True)
-        assert stopping.cancelled()
-        assert not service.task.done()
-        released.set()
-        await service.stop()
-        assert service.task.exception() is None
-
-    run(scenario())
-
-
-def test_a_rest_ends_with_the_first_waiter_and_cancels_the_others():
-    async def scenario() -> None:
-        service = Loop()
-        quick, slow = asyncio.ensure_future(asyncio.sleep(0)), asyncio.ensure_future(asyncio.Event().wait())
-        await service.rest(quick, slow)
-        assert quick.done()
-        assert slow.cancelled()
-
-    run(scenario())
-
-
-def test_a_rest_ends_at_a_stop_and_waits_for_what_it_cancelled():
-    async def scenario() -> None:
-        cleaned = asyncio.Event()
-
-        async def waits() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0)
-                cleaned.set()
-
-        service = Loop(waits)
-        service.start()
-        await asyncio.sleep(0)
-        await service.stop()
-        assert cleaned.is_set()
-
-    run(scenario())
-
-
-def test_a_waiter_that_raises_ends_only_the_rest():
-    async def scenario() -> None:
-        async def fails() -> None:
-            raise OSError
-
-        service = Loop(fails)
-        service.start()
-        while service.turns < 10:
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
             await asyncio.sleep(0)
-        await service.stop()
-        assert service.ended
+            cleaned.set()
 
-    run(scenario())
+    service = Loop(waits)
+    service.start()
+    await asyncio.sleep(0)
+    await service.stop()
+    assert cleaned.is_set()
 
 
-def test_a_rest_that_is_cancelled_cancels_its_waiters():
-    async def scenario() -> None:
-        service = Loop()
-        slow = asyncio.ensure_future(asyncio.Event().wait())
-        resting = asyncio.create_task(service.rest(slow))
+async def test_a_waiter_that_raises_ends_only_the_rest():
+    async def fails() -> None:
+        raise OSError
+
+    service = Loop(fails)
+    service.start()
+    while service.turns < 10:
         await asyncio.sleep(0)
-        resting.cancel()
-        await asyncio.gather(resting, return_exceptions=True)
-        assert (resting.cancelled(), slow.cancelled()) == (True, True)
+    await service.stop()
+    assert service.ended
 
-    run(scenario())
+
+async def test_a_rest_that_is_cancelled_cancels_its_waiters():
+    service = Loop()
+    slow = asyncio.ensure_future(asyncio.Event().wait())
+    resting = asyncio.create_task(service.rest(slow))
+    await asyncio.sleep(0)
+    resting.cancel()
+    await asyncio.gather(resting, return_exceptions=True)
+    assert (resting.cancelled(), slow.cancelled()) == (True, True)
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_a_stop_at_any_moment_ends_the_service(turns: int):
-    async def scenario() -> None:
-        services = [Loop(lambda: asyncio.sleep(0)), Loop(), Loop(lambda: asyncio.Event().wait())]
-        for service in services:
-            service.start()
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await asyncio.gather(*(service.stop() for service in services), *(service.stop() for service in services))
-        assert all(service.ended for service in services)
-
-    run(scenario())
+async def test_a_stop_at_any_moment_ends_the_service(turns: int):
+    services = [Loop(lambda: asyncio.sleep(0)), Loop(), Loop(lambda: asyncio.Event().wait())]
+    for service in services:
+        service.start()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await asyncio.gather(*(service.stop() for service in services), *(service.stop() for service in services))
+    assert all(service.ended for service in services)

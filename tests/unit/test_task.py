@@ -26,20 +26,22 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 class Kept:
     """An enqueuer that keeps what it gets."""
 
+    _store = None
+
     def __init__(self) -> None:
         self.calls: list[TaskCall] = []
         self.who = ""
 
-    def enqueue_calls(self, calls: Sequence[TaskCall], who: str) -> Any:
+    def _enqueue_calls(self, calls: Sequence[TaskCall], who: str) -> Any:
         self.calls += calls
         self.who = who
         return list(calls)
 
-    async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> Any:
+    async def _aenqueue_calls(self, calls: Sequence[TaskCall]) -> Any:
         self.calls += calls
         return list(calls)
 
-    def task_handle(self, id: str, type: str, signature: Signature) -> Any:
+    def _task_handle(self, id: str, type: str, signature: Signature) -> Any:
         return id, type, signature.return_type
 
 
@@ -131,11 +133,7 @@ def test_options_of_the_task_and_of_the_call() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "told"),
     [
-        (
-            {"quue": "a"},
-            TypeError,
-            "unknown option 'quue'; did you mean 'queue'? expected one of: connection, delay",
-        ),
+        ({"quue": "a"}, TypeError, "unknown option 'quue'; did you mean 'queue'? expected one of: connection, delay"),
         ({"retry": lambda attempts, error: 1}, TypeError, "retry: expected Exponential(…), Fixed(…) or Linear(…), got"),
         ({"unrecoverable": ["KeyError"]}, TypeError, "unrecoverable: expected exception types, got 'KeyError'"),
         ({"unrecoverable": 3}, TypeError, "unrecoverable: expected exception types, got 3"),
@@ -219,17 +217,17 @@ def test_steps() -> None:
     step = task.s("secret")
     assert isinstance(step, Step)
     assert repr(step) == "Step('mail', to=…)"
-    assert step.arguments == {"to": "secret"}
-    assert step.lacking() == ()
-    assert task.s(subject="x").lacking() == ("to",)
+    assert step._arguments == {"to": "secret"}
+    assert step._lacking() == ()
+    assert task.s(subject="x")._lacking() == ("to",)
     assert len({step, task.s("secret")}) == 2
-    assert step.call().payload == b'{"to":"secret"}'
-    assert step.options(queue="q").call().options.queue == "q"
+    assert step._call().payload == b'{"to":"secret"}'
+    assert step.options(queue="q")._call().options.queue == "q"
     with pytest.raises(TypeError, match="mail: missing parameter 'to'; its signature is"):
-        task.s().call()
+        task.s()._call()
     with pytest.raises(TypeError, match="mail: parameter 'to': expected str, got int"):
-        task.s(5).call()
-    assert "secret" not in repr(step.options(idempotency_key="secret").call())
+        task.s(5)._call()
+    assert "secret" not in repr(step.options(idempotency_key="secret")._call())
 
 
 def test_prepare_rounds_up_and_orders_ids() -> None:

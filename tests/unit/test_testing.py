@@ -125,20 +125,15 @@ def test_an_error_in_a_handler_is_described_as_it_was_raised(world: World):
     assert "while handling" not in job.last_error
 
 
-def test_a_drain_that_would_block_a_loop_names_its_twin(world: World):
-    async def scenario() -> None:
-        with pytest.raises(
-            BlockingCall, match=r"^drain\(\) would block the running event loop; use: await adrain\(…\)$"
-        ):
-            drain(world.harbor)
-        with pytest.raises(BlockingCall, match=r"use: await aenqueued\(…\)$"):
-            enqueued(world.harbor, world.work)
-        await world.work.aenqueue(1)
-        assert len(await aenqueued(world.harbor, world.work)) == 1
-        assert await adrain(world.harbor) == 1
-        await world.harbor.aclose()
-
-    asyncio.run(scenario())
+async def test_a_drain_that_would_block_a_loop_names_its_twin(world: World):
+    with pytest.raises(BlockingCall, match=r"^drain\(\) would block the running event loop; use: await adrain\(…\)$"):
+        drain(world.harbor)
+    with pytest.raises(BlockingCall, match=r"use: await aenqueued\(…\)$"):
+        enqueued(world.harbor, world.work)
+    await world.work.aenqueue(1)
+    assert len(await aenqueued(world.harbor, world.work)) == 1
+    assert await adrain(world.harbor) == 1
+    await world.harbor.aclose()
 
 
 # enqueued
@@ -203,42 +198,36 @@ def test_a_delivery_whose_end_is_lost_runs_twice(world: World):
     assert len(world.of(OutcomeRefused)) == 1
 
 
-def test_a_lease_ends_on_request(world: World):
-    async def scenario() -> None:
-        ids: list[str] = []
+async def test_a_lease_ends_on_request(world: World):
+    ids: list[str] = []
 
-        @world.harbor.task(name="loses")
-        async def loses() -> None:
-            if len(ids) == 1:
-                await world.faults.expire(ids.pop())
+    @world.harbor.task(name="loses")
+    async def loses() -> None:
+        if len(ids) == 1:
+            await world.faults.expire(ids.pop())
 
-        handle = await loses.aenqueue()
-        other = await world.work.aenqueue(7)
-        ids.append(handle.id)
-        await adrain(world.harbor)
-        assert len(world.of(OutcomeRefused)) == 1
-        assert [await handle.astatus(), await other.astatus()] == ["done", "done"]
-        assert (await aenqueued(world.harbor, loses))[0].deliveries == 2
-        with pytest.raises(JobNotInflight, match="no worker holds"):
-            await world.faults.expire(handle.id)  # done: there is no lease to end
-        with pytest.raises(JobNotInflight, match="no worker on this driver has reserved nobody"):
-            await world.faults.expire("nobody")
-        await world.harbor.aclose()
-
-    asyncio.run(scenario())
+    handle = await loses.aenqueue()
+    other = await world.work.aenqueue(7)
+    ids.append(handle.id)
+    await adrain(world.harbor)
+    assert len(world.of(OutcomeRefused)) == 1
+    assert [await handle.astatus(), await other.astatus()] == ["done", "done"]
+    assert (await aenqueued(world.harbor, loses))[0].deliveries == 2
+    with pytest.raises(JobNotInflight, match="no worker holds"):
+        await world.faults.expire(handle.id)  # done: there is no lease to end
+    with pytest.raises(JobNotInflight, match="no worker on this driver has reserved nobody"):
+        await world.faults.expire("nobody")
+    await world.harbor.aclose()
 
 
-def test_only_the_lease_that_was_named_ends():
-    async def scenario() -> None:
-        faults, now = Faults(), ManualClock().now()
-        driver = faults.wrap("memory://")
-        await driver.enqueue([JobRecord(id=name, type="t") for name in "abc"], now)
-        await driver.reserve(["default"], now, timedelta(seconds=30), 2, "one")
-        await driver.reserve(["default"], now, timedelta(seconds=30), 1, "two")
-        await faults.expire("a")
-        assert [(await driver.inspect(name, now)).state for name in "abc"] == ["ready", "inflight", "inflight"]
-
-    asyncio.run(scenario())
+async def test_only_the_lease_that_was_named_ends():
+    faults, now = Faults(), ManualClock().now()
+    driver = faults.wrap("memory://")
+    await driver.enqueue([JobRecord(id=name, type="t") for name in "abc"], now)
+    await driver.reserve(["default"], now, timedelta(seconds=30), 2, "one")
+    await driver.reserve(["default"], now, timedelta(seconds=30), 1, "two")
+    await faults.expire("a")
+    assert [(await driver.inspect(name, now)).state for name in "abc"] == ["ready", "inflight", "inflight"]
 
 
 def test_a_lease_that_ends_takes_nothing_with_it_whose_reply_is_on_its_way():
@@ -271,30 +260,24 @@ def test_a_lease_that_ends_takes_nothing_with_it_whose_reply_is_on_its_way():
 
 # reserve and settle look at their arguments first: the scenarios above have them. A close never fails.
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - {"reserve", "settle", "close"}))
-def test_every_call_of_the_contract_can_fail_as_often_as_asked(verb: str):
-    async def scenario() -> None:
-        faults = Faults()
-        driver = faults.wrap("memory://")
-        faults.fail(verb, times=2)
-        assert faults.pending() == {verb: 2}
-        for _ in range(2):
-            with pytest.raises(BackendUnavailable, match=f"^injected: {verb} failed before the store did it$"):
-                await getattr(driver, verb)()
-        assert faults.pending() == {}
-
-    asyncio.run(scenario())
+async def test_every_call_of_the_contract_can_fail_as_often_as_asked(verb: str):
+    faults = Faults()
+    driver = faults.wrap("memory://")
+    faults.fail(verb, times=2)
+    assert faults.pending() == {verb: 2}
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable, match=f"^injected: {verb} failed before the store did it$"):
+            await getattr(driver, verb)()
+    assert faults.pending() == {}
 
 
-def test_a_fault_may_be_any_error_and_siblings_share_the_plan():
-    async def scenario() -> None:
-        faults = Faults()
-        driver = faults.wrap("memory://")
-        faults.fail("queues", error=OSError("cut"))
-        with pytest.raises(OSError, match="cut"):
-            await driver.sibling().queues()
-        assert await driver.queues() == []
-
-    asyncio.run(scenario())
+async def test_a_fault_may_be_any_error_and_siblings_share_the_plan():
+    faults = Faults()
+    driver = faults.wrap("memory://")
+    faults.fail("queues", error=OSError("cut"))
+    with pytest.raises(OSError, match="cut"):
+        await driver.sibling().queues()
+    assert await driver.queues() == []
 
 
 def test_a_plan_that_makes_no_sense_is_refused():

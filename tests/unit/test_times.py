@@ -104,8 +104,7 @@ def test_a_moment_of_another_type_is_a_type_error(value: Any):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [datetime.max.replace(tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))],
+    "value", [datetime.max.replace(tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))]
 )
 def test_a_moment_past_the_calendars_end_is_a_value_error(value: datetime):
     with pytest.raises(ValueError, match="run_at: expected a moment before the year 10000, got 9999-12-31"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.model.attempts import Attempt, AttemptKind, read_trail, write_trail
+from taskharbor.model.executions import Attempt, AttemptKind, read_trail, write_trail
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry

@@ -8,7 +8,7 @@ from typing import Any
 from taskharbor import Harbor, Worker
 from taskharbor.drivers import Driver, WrappedDriver
 from taskharbor.events import Event, WorkerStarted, WorkerStopping
-from taskharbor.worker import stop_budget
+from taskharbor.worker import waiting
 
 harbor = Harbor(f"sqlite:///{sys.argv[2]}" if len(sys.argv) > 2 else "memory://")
 
@@ -96,7 +96,7 @@ class Standing(WrappedDriver):
 
 
 def main(phase: str) -> None:
-    stop_budget.STORE_S, stop_budget.HURRIED_S, stop_budget.CLOSE_S = 1.0, 0.5, 0.2
+    waiting.STORE_S, waiting.HURRIED_S, waiting.CLOSE_S = 1.0, 0.5, 0.2
     options: dict[str, Any] = {"shutdown_timeout": 0.2, "lease": 600}
     if phase.startswith("still:"):
         worker = Worker(Standing(harbor.driver, phase.removeprefix("still:")), observers=[observe], **options)

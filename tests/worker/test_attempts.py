@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor import Cancel, JobContext, Snooze, Unrecoverable
 from taskharbor.events import JobFailed, JobStarted
-from taskharbor.model.attempts import Attempt, attempts_of
+from taskharbor.model.executions import Attempt, known_executions
 from taskharbor.model.job import JobRecord
 from taskharbor.policy.retry import Fixed
 from taskharbor.tasks.flow_metadata import BIND_KEY, write_bind
@@ -23,7 +23,7 @@ LEASE = timedelta(seconds=30)
 
 
 async def attempts(bench: Bench, id: str = "j") -> list[Attempt]:
-    return attempts_of(await bench.info(id))
+    return known_executions(await bench.info(id))
 
 
 async def kinds(bench: Bench, id: str = "j") -> list[tuple[int, str]]:
@@ -50,48 +50,42 @@ ENDINGS: dict[str, tuple[str, type[BaseException] | Exception]] = {
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_an_execution_is_kept_with_its_times_its_worker_and_its_error(how: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        kind, error = ENDINGS[how]
-        worker = bench.worker(retry=Fixed(60))
+@bench_test
+async def test_an_execution_is_kept_with_its_times_its_worker_and_its_error(bench: Bench, how: str) -> None:
+    kind, error = ENDINGS[how]
+    worker = bench.worker(retry=Fixed(60))
 
-        async def handler() -> None:
-            bench.clock.advance(2)
-            raise error
+    async def handler() -> None:
+        bench.clock.advance(2)
+        raise error
 
-        worker.register("t", handler)
-        await bench.enqueue(job("j"))
-        bench.clock.advance(1)
-        await worker.arun(until_empty=True)
-        [attempt] = await attempts(bench)
-        assert (attempt.number, attempt.kind, attempt.worker) == (1, kind, worker.name)
-        assert (attempt.began_at, attempt.ended_at) == (seconds(1), seconds(3))
-        stored = (await bench.info("j")).job
-        if kind == "failed":
-            assert attempt.error == stored.last_error
-            assert attempt.error_class == stored.error_class == type(error).__name__.replace("Unr", "taskharbor.Unr")
-            assert attempt.fingerprint == stored.fingerprint != ""
-            assert bench.of(JobFailed)[0].error_class == attempt.error_class
-            assert bench.of(JobFailed)[0].fingerprint == attempt.fingerprint
-        else:
-            assert (attempt.error_class, attempt.fingerprint) == ("", "")
-
-    scenario()
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    bench.clock.advance(1)
+    await worker.arun(until_empty=True)
+    [attempt] = await attempts(bench)
+    assert (attempt.number, attempt.kind, attempt.worker) == (1, kind, worker.name)
+    assert (attempt.began_at, attempt.ended_at) == (seconds(1), seconds(3))
+    stored = (await bench.info("j")).job
+    if kind == "failed":
+        assert attempt.error == stored.last_error
+        assert attempt.error_class == stored.error_class == type(error).__name__.replace("Unr", "taskharbor.Unr")
+        assert attempt.fingerprint == stored.fingerprint != ""
+        assert bench.of(JobFailed)[0].error_class == attempt.error_class
+        assert bench.of(JobFailed)[0].fingerprint == attempt.fingerprint
+    else:
+        assert (attempt.error_class, attempt.fingerprint) == ("", "")
 
 
 @bench_test
 async def test_the_executions_of_a_job_come_in_order(bench: Bench) -> None:
-    worker = bench.worker(retry=Fixed(0))
     turns: list[Any] = [ValueError(), Snooze(0), KeyError("k"), None]
 
     async def handler() -> None:
         if (error := turns.pop(0)) is not None:
             raise error
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"), retry=Fixed(0))
     assert await kinds(bench) == [(1, "failed"), (2, "snoozed"), (3, "failed"), (4, "done")]
     assert [each.error_class for each in await attempts(bench)] == ["ValueError", "", "KeyError", ""]
 
@@ -116,45 +110,35 @@ async def test_a_timeout_is_kept_as_one(bench: Bench) -> None:
 
 @bench_test
 async def test_a_timeout_error_of_the_handlers_own_is_a_failure(bench: Bench) -> None:
-    worker = bench.worker(retry=Fixed(3600))
-
     async def handler() -> None:
         raise TimeoutError
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"), retry=Fixed(3600))
     assert await kinds(bench) == [(1, "failed")]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_lost_execution_is_written_by_the_next_one(fails: bool) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(60))
+@bench_test
+async def test_a_lost_execution_is_written_by_the_next_one(bench: Bench, fails: bool) -> None:
+    worker = bench.worker(retry=Fixed(60))
 
-        async def handler() -> None:
-            if fails:
-                raise ValueError
+    async def handler() -> None:
+        if fails:
+            raise ValueError
 
-        worker.register("t", handler)
-        await bench.enqueue(job("j"))
-        ended = await lose(bench)
-        await worker.arun(until_empty=True)
-        lost, newest = await attempts(bench)
-        assert (lost.number, lost.kind, lost.worker) == (1, "lost", "dead")
-        assert (lost.began_at, lost.ended_at) == (START, ended)
-        assert (newest.number, newest.kind) == (2, "failed" if fails else "done")
-
-    scenario()
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    ended = await lose(bench)
+    await worker.arun(until_empty=True)
+    lost, newest = await attempts(bench)
+    assert (lost.number, lost.kind, lost.worker) == (1, "lost", "dead")
+    assert (lost.began_at, lost.ended_at) == (START, ended)
+    assert (newest.number, newest.kind) == (2, "failed" if fails else "done")
 
 
 @bench_test
 async def test_a_job_that_is_done_at_once_has_no_trail(bench: Bench) -> None:
-    worker = bench.worker()
-    worker.register("t", lambda: 1)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(lambda: 1, job("j"))
     assert (await bench.info("j")).job.trail == b""
     assert await kinds(bench) == [(1, "done")]
 
@@ -184,29 +168,26 @@ async def test_what_cannot_run_here_is_kept_as_given_back(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("colour", ["coroutine", "function"])
-def test_what_a_stop_interrupts_is_kept_as_given_back(colour: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker, gate = bench.worker(), threading.Event()
+@bench_test
+async def test_what_a_stop_interrupts_is_kept_as_given_back(bench: Bench, colour: str) -> None:
+    worker, gate = bench.worker(), threading.Event()
 
-        async def coroutine() -> None:
-            await asyncio.Event().wait()
+    async def coroutine() -> None:
+        await asyncio.Event().wait()
 
-        def function() -> None:
-            gate.wait(30)
+    def function() -> None:
+        gate.wait(30)
 
-        worker.register("t", coroutine if colour == "coroutine" else function)
-        await bench.enqueue(job("j"))
-        await bench.run_until(JobStarted, worker, worker.hurry)
-        gate.set()
-        [attempt] = await attempts(bench)
-        assert (attempt.kind, attempt.error) == ("given_back", "shutdown")
-
-    scenario()
+    worker.register("t", coroutine if colour == "coroutine" else function)
+    await bench.enqueue(job("j"))
+    await bench.run_until(JobStarted, worker, worker.hurry)
+    gate.set()
+    [attempt] = await attempts(bench)
+    assert (attempt.kind, attempt.error) == ("given_back", "shutdown")
 
 
 class NotStorable(Workflow):
-    def compile(self, parent: JobRecord, now: datetime) -> Spawned:
+    def _compile(self, parent: JobRecord, now: datetime) -> Spawned:
         bad = JobRecord(id="x", type="t", depends_on=("nowhere",))
         return Spawned((bad,), "x")
 
@@ -223,24 +204,21 @@ async def test_a_workflow_that_cannot_be_stored_is_kept_as_a_failure(bench: Benc
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_ack_that_is_committed_with_a_transaction_has_its_trail(fails: bool) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        on_sql(bench)
-        worker = bench.worker(retry=Fixed(60))
+@bench_test
+async def test_an_ack_that_is_committed_with_a_transaction_has_its_trail(bench: Bench, fails: bool) -> None:
+    on_sql(bench)
+    worker = bench.worker(retry=Fixed(60))
 
-        async def handler(ctx: JobContext) -> None:
-            async with ctx.transaction():
-                if fails:
-                    raise ValueError
+    async def handler(ctx: JobContext) -> None:
+        async with ctx.transaction():
+            if fails:
+                raise ValueError
 
-        worker.register("t", handler)
-        await bench.enqueue(job("j"))
-        await lose(bench)
-        await worker.arun(until_empty=True)
-        assert await kinds(bench) == [(1, "lost"), (2, "failed" if fails else "done")]
-
-    scenario()
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    await lose(bench)
+    await worker.arun(until_empty=True)
+    assert await kinds(bench) == [(1, "lost"), (2, "failed" if fails else "done")]
 
 
 @heard_test

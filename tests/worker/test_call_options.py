@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor import Exponential, Fixed, Harbor, Linear
 from taskharbor.events import PolicyFailed
-from taskharbor.policy.metadata import read_retry, write_retry
+from taskharbor.policy.retry import read_retry, write_retry
 from taskharbor.testing import ManualClock, drain
 from tests.worker.workbench import Bench, bench_test, job
 
@@ -75,19 +75,12 @@ def test_retry_policies_survive_the_metadata(policy: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"type":"os.system"}', '{"type":"Fixed","delay":-1}', '"x"', "\x00"])
 @pytest.mark.parametrize("key", ["taskharbor.retry", "taskharbor.unrecoverable"])
-def test_unreadable_metadata_is_ignored_and_reported(key: str, text: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(7))
+@bench_test
+async def test_unreadable_metadata_is_ignored_and_reported(bench: Bench, key: str, text: str) -> None:
+    def handler() -> None:
+        raise ValueError
 
-        def handler() -> None:
-            raise ValueError
-
-        worker.register("t", handler)
-        await bench.enqueue(job("j", metadata={key: text}))
-        await worker.arun(until_empty=True)
-        found = await bench.info("j")
-        assert found.job.run_at == bench.clock.now() + timedelta(seconds=7)
-        assert len(bench.of(PolicyFailed)) == 1
-
-    scenario()
+    await bench.ran(handler, job("j", metadata={key: text}), retry=Fixed(7))
+    found = await bench.info("j")
+    assert found.job.run_at == bench.clock.now() + timedelta(seconds=7)
+    assert len(bench.of(PolicyFailed)) == 1

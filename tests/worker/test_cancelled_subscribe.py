@@ -22,50 +22,49 @@ def hearts() -> list[threading.Thread]:
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("colour", ["coroutine", "function"])
 @pytest.mark.parametrize("why", ["timeout", "cancelled", "lease lost", "shutdown"])
-def test_a_callback_that_raises_ends_neither_worker_nor_job(why: str, colour: str, error: type[BaseException]) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(3600), lease=30, heart="loop")
+@bench_test
+async def test_a_callback_that_raises_ends_neither_worker_nor_job(
+    bench: Bench, why: str, colour: str, error: type[BaseException]
+) -> None:
+    worker = bench.worker(retry=Fixed(3600), lease=30, heart="loop")
 
-        def broken() -> None:
-            raise error
+    def broken() -> None:
+        raise error
 
-        async def coroutine(ctx: JobContext) -> None:
-            ctx.cancelled.subscribe(broken)
-            assert await ctx.cancelled.hit() == why
+    async def coroutine(ctx: JobContext) -> None:
+        ctx.cancelled.subscribe(broken)
+        assert await ctx.cancelled.hit() == why
 
-        def function(ctx: JobContext) -> None:
-            ctx.cancelled.subscribe(broken)
-            assert ctx.cancelled.wait(30)
+    def function(ctx: JobContext) -> None:
+        ctx.cancelled.subscribe(broken)
+        assert ctx.cancelled.wait(30)
 
-        worker.register("t", coroutine if colour == "coroutine" else function)
-        worker.register("quick", lambda: "fine")
-        await bench.enqueue(job("j", timeout=timedelta(seconds=5) if why == "timeout" else None))
-        async with bench.running(worker) as running:
-            await bench.heard(JobStarted)
-            while (await _subscribed(worker)) == 0:
-                await asyncio.sleep(0)
-            if why == "timeout":
-                bench.clock.advance(5)
-                await bench.heard(JobRetried)
-            elif why == "cancelled":
-                await bench.driver.cancel(["j"], bench.clock.now())
-                bench.clock.advance(10)
-                await bench.heard(JobCancelled)
-            elif why == "lease lost":
-                await bench.driver.delete(["j"])
-                bench.clock.advance(10)
-                await bench.heard(LeaseLost)
-            if why != "shutdown":
-                await bench.enqueue(job("after", "quick"))
-                await bench.heard(JobSucceeded)
-            worker.stop()
-            await running
-        assert type(bench.events[-1]) is WorkerStopped
-        if why in ("timeout", "shutdown"):
-            assert await bench.state("j") == {"timeout": "scheduled", "shutdown": "done"}[why]
-
-    scenario()
+    worker.register("t", coroutine if colour == "coroutine" else function)
+    worker.register("quick", lambda: "fine")
+    await bench.enqueue(job("j", timeout=timedelta(seconds=5) if why == "timeout" else None))
+    async with bench.running(worker) as running:
+        await bench.heard(JobStarted)
+        while (await _subscribed(worker)) == 0:
+            await asyncio.sleep(0)
+        if why == "timeout":
+            bench.clock.advance(5)
+            await bench.heard(JobRetried)
+        elif why == "cancelled":
+            await bench.driver.cancel(["j"], bench.clock.now())
+            bench.clock.advance(10)
+            await bench.heard(JobCancelled)
+        elif why == "lease lost":
+            await bench.driver.delete(["j"])
+            bench.clock.advance(10)
+            await bench.heard(LeaseLost)
+        if why != "shutdown":
+            await bench.enqueue(job("after", "quick"))
+            await bench.heard(JobSucceeded)
+        worker.stop()
+        await running
+    assert type(bench.events[-1]) is WorkerStopped
+    if why in ("timeout", "shutdown"):
+        assert await bench.state("j") == {"timeout": "scheduled", "shutdown": "done"}[why]
 
 
 async def _subscribed(worker: Any) -> int:

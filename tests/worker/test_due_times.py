@@ -18,35 +18,32 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize("how", ["retry", "snooze"])
-def test_a_job_that_was_put_off_starts_when_it_is_due(how: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        tries: list[float] = []
-        worker = bench.worker(poll_interval=HOUR, lease=4 * HOUR, retry=Fixed(5))
+@bench_test
+async def test_a_job_that_was_put_off_starts_when_it_is_due(bench: Bench, how: str) -> None:
+    tries: list[float] = []
+    worker = bench.worker(poll_interval=HOUR, lease=4 * HOUR, retry=Fixed(5))
 
-        async def handler(name: str) -> None:
-            tries.append(bench.clock.monotonic())
-            if len(tries) < 3:
-                raise Snooze(5) if how == "snooze" else ValueError
+    async def handler(name: str) -> None:
+        tries.append(bench.clock.monotonic())
+        if len(tries) < 3:
+            raise Snooze(5) if how == "snooze" else ValueError
 
-        async def slow(name: str) -> None:
-            await asyncio.Event().wait()
+    async def slow(name: str) -> None:
+        await asyncio.Event().wait()
 
-        worker.register("t", handler)
-        worker.register("slow", slow)
-        await bench.enqueue(job("s", "slow", payload=b'{"name":""}'), job("j", payload=b'{"name":""}'))
-        async with bench.running(worker):
-            for number in (1, 2):
-                await bench.heard(JobRetried if how == "retry" else JobSnoozed, number)
-                await asleep(bench, 3)  # the heart, the upkeep, and the fetcher until then
-                bench.clock.advance(4.9)
-                await asleep(bench, 3)
-                assert len(tries) == number
-                bench.clock.advance(0.1)
-                await bench.heard(JobStarted, number + 2)
-        assert tries == [0.0, 5.0, 10.0]
-
-    scenario()
+    worker.register("t", handler)
+    worker.register("slow", slow)
+    await bench.enqueue(job("s", "slow", payload=b'{"name":""}'), job("j", payload=b'{"name":""}'))
+    async with bench.running(worker):
+        for number in (1, 2):
+            await bench.heard(JobRetried if how == "retry" else JobSnoozed, number)
+            await asleep(bench, 3)  # the heart, the upkeep, and the fetcher until then
+            bench.clock.advance(4.9)
+            await asleep(bench, 3)
+            assert len(tries) == number
+            bench.clock.advance(0.1)
+            await bench.heard(JobStarted, number + 2)
+    assert tries == [0.0, 5.0, 10.0]
 
 
 async def asleep(bench: Bench, sleepers: int) -> None:

@@ -33,10 +33,7 @@ async def test_the_task_of_a_job_is_named_after_it(bench: Bench) -> None:
         assert task is not None
         names.append(task.get_name())
 
-    worker = bench.worker()
-    worker.register("t", handler)
-    await bench.enqueue(job("one"), job("two"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("one"), job("two"))
     assert names == ["one", "two"]
 
 
@@ -76,10 +73,7 @@ async def test_middleware_may_change_the_result_or_fail_the_job(bench: Bench) ->
             raise PermissionError("not today")
         return await call_next(ctx)
 
-    worker = bench.worker(middleware=[refuse, double])
-    worker.register("t", lambda: 21)
-    await bench.enqueue(job("good"), job("bad", max_attempts=1))
-    await worker.arun(until_empty=True)
+    await bench.ran(lambda: 21, job("good"), job("bad", max_attempts=1), middleware=[refuse, double])
     assert (await bench.info("good")).job.result == b"42"
     assert (await bench.info("bad")).job.last_error.startswith("PermissionError: not today")
 
@@ -215,17 +209,13 @@ async def test_a_timeout_begins_with_the_handlers_first_step(bench: Bench) -> No
 
 @bench_test
 async def test_a_coroutine_that_returns_nothing_at_its_timeout_has_timed_out(bench: Bench) -> None:
-    worker = bench.worker(retry=Fixed(3600))
-
     async def forgiving() -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             return
 
-    worker.register("t", forgiving)
-    await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
-    async with bench.running(worker):
+    async with bench.serving(forgiving, job("j", timeout=timedelta(seconds=5)), retry=Fixed(3600)):
         await bench.heard(JobStarted)
         bench.clock.advance(5)
         await bench.heard(JobRetried)
@@ -285,38 +275,35 @@ async def test_until_empty_includes_what_its_jobs_enqueue_retry_and_release(benc
 
 
 @pytest.mark.parametrize("how", ["lost", "timeout", "shutdown"])
-def test_a_job_interrupted_before_its_first_step_leaves_its_slot(how: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        ran: list[str] = []
-        worker = bench.worker(concurrency=1, retry=Fixed(3600))
+@bench_test
+async def test_a_job_interrupted_before_its_first_step_leaves_its_slot(bench: Bench, how: str) -> None:
+    ran: list[str] = []
+    worker = bench.worker(concurrency=1, retry=Fixed(3600))
 
-        async def handler() -> None:
-            ran.append("ran")
+    async def handler() -> None:
+        ran.append("ran")
 
-        worker.register("t", handler)
-        await worker.arun(until_empty=True)  # so that there are services to look into
-        assert worker._services is not None
-        await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
-        reserved = await bench.driver.reserve(["default"], bench.clock.now(), timedelta(seconds=30), 1)
-        executor = worker._services.executor
-        executor._stopping = False
-        executor.start(reserved)
-        [run] = executor.capacity.running
-        if how == "lost":
-            executor.interrupts.lose(run, LeaseExpired("gone"))
-        elif how == "timeout":
-            executor.interrupts._on_due(run, 5.0)
-        else:
-            run.stop_reason = "shutdown"
-            run.interrupt()
-        assert run.task is not None
-        await asyncio.wait((run.task,))
-        assert not executor.capacity.running
-        assert ran == (["ran"] if how == "timeout" else [])  # whose time begins only now
-        assert len(worker._services._outcomes.waiting) == (0 if how == "lost" else 1)
-
-    scenario()
+    worker.register("t", handler)
+    await worker.arun(until_empty=True)  # so that there are services to look into
+    assert worker._services is not None
+    await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
+    reserved = await bench.driver.reserve(["default"], bench.clock.now(), timedelta(seconds=30), 1)
+    executor = worker._services.executor
+    executor._stopping = False
+    executor.start(reserved)
+    [run] = executor.capacity.running
+    if how == "lost":
+        executor.interrupts.lose(run, LeaseExpired("gone"))
+    elif how == "timeout":
+        executor.interrupts._on_due(run, 5.0)
+    else:
+        run.stop_reason = "shutdown"
+        run.interrupt()
+    assert run.task is not None
+    await asyncio.wait((run.task,))
+    assert not executor.capacity.running
+    assert ran == (["ran"] if how == "timeout" else [])  # whose time begins only now
+    assert len(worker._services._outcomes.waiting) == (0 if how == "lost" else 1)
 
 
 @bench_test
@@ -330,14 +317,10 @@ async def test_middleware_sees_what_a_plain_function_raised(bench: Bench) -> Non
             seen.append(type(error).__name__)
             return "mended"
 
-    worker = bench.worker(middleware=[middleware])
-
     def handler() -> None:
         raise KeyError("k")
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"), middleware=[middleware])
     assert seen == ["KeyError"]
     assert (await bench.info("j")).job.result == b'"mended"'
 

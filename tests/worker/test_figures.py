@@ -115,15 +115,12 @@ async def test_timeouts_and_losses_are_counted(bench: Bench) -> None:
 @bench_test
 async def test_an_ack_that_is_committed_with_a_transaction_counts(bench: Bench) -> None:
     on_sql(bench)
-    worker = bench.worker()
 
     async def handler(ctx: JobContext) -> None:
         async with ctx.transaction():
             pass
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"))
     assert counts_of(await stored(bench))["done"] == 1
 
 
@@ -146,45 +143,32 @@ async def test_figures_are_sent_every_15_seconds_and_belong_to_their_minute(benc
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_what_could_not_be_sent_is_sent_again_unless_it_was_refused(kept: bool) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        bench.driver = driver = Troubled()
-        driver.trouble.append(BackendUnavailable("away") if kept else InvalidJob("counts"))
-        worker = bench.worker()
-        worker.register("t", lambda: None)
-        await bench.enqueue(job("j"))
-        async with bench.running(worker):
-            await bench.heard(JobSucceeded)
-            while not driver.calls:
-                bench.clock.advance(5)
-                await asyncio.sleep(0)
-            await bench.heard(StoreLost)
-        assert counts_of(await stored(bench)).get("done") == (1 if kept else None)
-
-    scenario()
+@bench_test
+async def test_what_could_not_be_sent_is_sent_again_unless_it_was_refused(bench: Bench, kept: bool) -> None:
+    bench.driver = driver = Troubled()
+    driver.trouble.append(BackendUnavailable("away") if kept else InvalidJob("counts"))
+    async with bench.serving(lambda: None, job("j")):
+        await bench.heard(JobSucceeded)
+        while not driver.calls:
+            bench.clock.advance(5)
+            await asyncio.sleep(0)
+        await bench.heard(StoreLost)
+    assert counts_of(await stored(bench)).get("done") == (1 if kept else None)
 
 
 @bench_test
 async def test_a_driver_without_the_feature_gets_none(bench: Bench) -> None:
     bench.driver = driver = Plain()
-    worker = bench.worker()
-    worker.register("t", lambda: None)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(lambda: None, job("j"))
     assert driver.calls == []
 
 
 @bench_test
 async def test_many_executions_are_counted_exactly_and_timed_by_some_of_them(bench: Bench) -> None:
-    worker = bench.worker()
-
     async def handler() -> None:
         return None
 
-    worker.register("t", handler)
-    await bench.enqueue(*[job(f"j{number}") for number in range(1000)])
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, *[job(f"j{number}") for number in range(1000)])
     counts = merged(await stored(bench))
     assert counts["done"] == 1000
     assert abs(counts["ran_00"] - 1000) <= figures_module.TIMED_ONE_OF
@@ -240,10 +224,7 @@ async def test_a_loss_counts_once_though_its_job_is_decided_twice(bench: Bench) 
 @bench_test
 async def test_a_worker_leaves_though_its_figures_are_refused(bench: Bench) -> None:
     bench.driver = driver = Troubled()
-    worker = bench.worker()
-    worker.register("t", lambda: None)
-    await bench.enqueue(job("j"))
-    async with bench.running(worker):
+    async with bench.serving(lambda: None, job("j")):
         await bench.heard(JobSucceeded)
         assert await driver.workers(bench.clock.now())
         driver.trouble.append(InvalidJob("counts"))

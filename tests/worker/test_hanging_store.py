@@ -16,7 +16,7 @@ from taskharbor import JobContext
 from taskharbor.drivers import Driver, WrappedDriver
 from taskharbor.events import JobGivenBack, JobStarted, JobSucceeded, OutcomeRefused, WorkerStopped
 from taskharbor.testing import Faults
-from taskharbor.worker import Worker, executor, stop_budget
+from taskharbor.worker import Worker, executor, waiting
 from tests.lanes import ROOT
 from tests.worker.workbench import Bench, heard_test, job
 
@@ -66,7 +66,7 @@ class _Standing(WrappedDriver):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"STORE_S": 0.3, "HURRIED_S": 0.3, "CANCEL_S": 0.02, "CLOSE_S": 0.05}.items():
-        monkeypatch.setattr(stop_budget, name, seconds)
+        monkeypatch.setattr(waiting, name, seconds)
 
 
 def stop(worker: Worker, task: asyncio.Task[None]) -> None:
@@ -82,7 +82,7 @@ def cancel(worker: Worker, task: asyncio.Task[None]) -> None:
 
 
 def retire(worker: Worker, task: asyncio.Task[None]) -> None:
-    worker.retire()
+    worker._order("retire")
     worker.stop()
 
 
@@ -101,23 +101,22 @@ async def end(still: Still, task: asyncio.Task[None]) -> None:
     ("verb", "deaf", "way"),
     [*((verb, False, stop) for verb in VERBS), *(("all", deaf, way) for deaf in (False, True) for way in WAYS)],
 )
-def test_an_idle_worker_stops_although_the_store_hangs(verb: str, deaf: bool, way: Callable[..., None]) -> None:
-    @heard_test
-    async def scenario(bench: Bench) -> None:
-        still = Still(deaf)
-        still.verbs = set(VERBS) if verb == "all" else {verb}
-        bench.driver = still.wrap(bench.driver)
-        worker = bench.worker(poll_interval=0.01, heart="thread" if verb == "extend" else "loop")
-        task = asyncio.create_task(worker.arun())
-        if verb in ("open", "server_time", "reserve", "wait", "beat", "all") and not _lenient(worker, verb):
-            await still.entered.get()
-        else:
-            await bench.heard_any()
-        way(worker, task)
-        await end(still, task)
-        assert worker.health().state == "stopped"
-
-    scenario()
+@heard_test
+async def test_an_idle_worker_stops_although_the_store_hangs(
+    bench: Bench, verb: str, deaf: bool, way: Callable[..., None]
+) -> None:
+    still = Still(deaf)
+    still.verbs = set(VERBS) if verb == "all" else {verb}
+    bench.driver = still.wrap(bench.driver)
+    worker = bench.worker(poll_interval=0.01, heart="thread" if verb == "extend" else "loop")
+    task = asyncio.create_task(worker.arun())
+    if verb in ("open", "server_time", "reserve", "wait", "beat", "all") and not _lenient(worker, verb):
+        await still.entered.get()
+    else:
+        await bench.heard_any()
+    way(worker, task)
+    await end(still, task)
+    assert worker.health().state == "stopped"
 
 
 def _lenient(worker: Worker, verb: str) -> bool:
@@ -132,62 +131,56 @@ def _lenient(worker: Worker, verb: str) -> bool:
         *(("all", deaf, way) for deaf in (False, True) for way in WAYS),
     ],
 )
-def test_a_busy_worker_stops_and_reports_what_it_could_not_store(
-    verb: str, deaf: bool, way: Callable[..., None]
+@heard_test
+async def test_a_busy_worker_stops_and_reports_what_it_could_not_store(
+    bench: Bench, verb: str, deaf: bool, way: Callable[..., None]
 ) -> None:
     """Handlers see the stop at once, although a reserve is under way; what cannot be given back is reported."""
+    still = Still(deaf)
+    inner, bench.driver = bench.driver, still.wrap(bench.driver)
+    worker = bench.worker(poll_interval=0.01, shutdown_timeout=3600, concurrency=2)
 
-    @heard_test
-    async def scenario(bench: Bench) -> None:
-        still = Still(deaf)
-        inner, bench.driver = bench.driver, still.wrap(bench.driver)
-        worker = bench.worker(poll_interval=0.01, shutdown_timeout=3600, concurrency=2)
+    async def handler(ctx: JobContext) -> None:
+        await (ctx.cancelled.hit() if way in (stop, retire) else asyncio.Event().wait())
 
-        async def handler(ctx: JobContext) -> None:
-            await (ctx.cancelled.hit() if way in (stop, retire) else asyncio.Event().wait())
-
-        worker.register("t", handler)
-        await inner.enqueue([job("j")], bench.clock.now())
-        task = asyncio.create_task(worker.arun())
-        await bench.heard(JobStarted)
-        still.verbs = set(VERBS) if verb == "all" else {verb}
-        if verb in ("reserve", "all"):
-            await still.entered.get()
-        way(worker, task)
-        await end(still, task)
-        info = await inner.inspect("j", bench.clock.now())
-        if verb in ("settle", "all"):
-            assert [event.job.id for event in bench.of(OutcomeRefused)] == ["j"]
-            assert info.state == "inflight"  # until its lease is over: nobody could tell the store
-        else:
-            assert info.state == ("done" if way in (stop, retire) else "ready")
-            assert len(bench.of(JobSucceeded)) + len(bench.of(JobGivenBack)) == 1
-        assert type(bench.events[-1]) is WorkerStopped
-
-    scenario()
+    worker.register("t", handler)
+    await inner.enqueue([job("j")], bench.clock.now())
+    task = asyncio.create_task(worker.arun())
+    await bench.heard(JobStarted)
+    still.verbs = set(VERBS) if verb == "all" else {verb}
+    if verb in ("reserve", "all"):
+        await still.entered.get()
+    way(worker, task)
+    await end(still, task)
+    info = await inner.inspect("j", bench.clock.now())
+    if verb in ("settle", "all"):
+        assert [event.job.id for event in bench.of(OutcomeRefused)] == ["j"]
+        assert info.state == "inflight"  # until its lease is over: nobody could tell the store
+    else:
+        assert info.state == ("done" if way in (stop, retire) else "ready")
+        assert len(bench.of(JobSucceeded)) + len(bench.of(JobGivenBack)) == 1
+    assert type(bench.events[-1]) is WorkerStopped
 
 
 @pytest.mark.parametrize("way", [stop, hurry])
-def test_a_settle_that_fails_while_leases_are_renewed_ends_with_the_stop(way: Callable[..., None]) -> None:
+@heard_test
+async def test_a_settle_that_fails_while_leases_are_renewed_ends_with_the_stop(
+    bench: Bench, way: Callable[..., None]
+) -> None:
     """A store that is full takes no outcome and renews every lease: without a limit the settler would try for ever."""
-
-    @heard_test
-    async def scenario(bench: Bench) -> None:
-        faults = Faults()
-        bench.driver = faults.wrap(bench.driver)
-        faults.fail("settle", times=100_000)
-        worker = bench.worker(lease=300)
-        worker.register("t", lambda: None)
-        await bench.enqueue(job("j"))
-        task = asyncio.create_task(worker.arun())
-        while faults.pending()["settle"] == 100_000:
-            await asyncio.sleep(0)
-        way(worker, task)
-        await task
-        assert [event.job.id for event in bench.of(OutcomeRefused)] == ["j"]
-        assert await bench.state("j") == "inflight"
-
-    scenario()
+    faults = Faults()
+    bench.driver = faults.wrap(bench.driver)
+    faults.fail("settle", times=100_000)
+    worker = bench.worker(lease=300)
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("j"))
+    task = asyncio.create_task(worker.arun())
+    while faults.pending()["settle"] == 100_000:
+        await asyncio.sleep(0)
+    way(worker, task)
+    await task
+    assert [event.job.id for event in bench.of(OutcomeRefused)] == ["j"]
+    assert await bench.state("j") == "inflight"
 
 
 def test_the_stop_takes_no_longer_than_documented(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +190,6 @@ def test_the_stop_takes_no_longer_than_documented(monkeypatch: pytest.MonkeyPatc
     found = re.search(r"at most\s+`shutdown_timeout` and (\d+) s more.*?within (\d+) s", text, re.DOTALL)
     assert found is not None
     handlers = executor.INTERRUPT_GRACE_S + executor.ENDING_GRACE_S  # for those interrupted; for their transactions
-    ends = 3 * stop_budget.CANCEL_S + stop_budget.CLOSE_S + stop_budget.CANCEL_S  # the services, the driver
-    assert handlers + stop_budget.STORE_S + ends <= float(found[1])
-    assert handlers + stop_budget.HURRIED_S + ends <= float(found[2])
+    ends = 3 * waiting.CANCEL_S + waiting.CLOSE_S + waiting.CANCEL_S  # the services, the driver
+    assert handlers + waiting.STORE_S + ends <= float(found[1])
+    assert handlers + waiting.HURRIED_S + ends <= float(found[2])

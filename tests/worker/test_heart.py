@@ -15,7 +15,6 @@ from taskharbor import JobContext
 from taskharbor.drivers import LeaseMismatch
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import HandlerBlocked, JobCancelled, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused
-from taskharbor.model.events import Observers
 from taskharbor.testing import Faults
 from taskharbor.worker import heart as heart_module
 from taskharbor.worker.heart import LoopWatch
@@ -27,7 +26,6 @@ LEASE = timedelta(seconds=30)
 @bench_test
 async def test_a_lost_lease_cancels_its_job_and_its_outcome_is_thrown_away(bench: Bench) -> None:
     stopped = asyncio.Event()
-    worker = bench.worker(lease=30, heartbeat=10)
 
     async def handler(ctx: JobContext) -> str:
         try:
@@ -38,9 +36,7 @@ async def test_a_lost_lease_cancels_its_job_and_its_outcome_is_thrown_away(bench
             return "thrown away"
         return ""
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("j"), lease=30, heartbeat=10) as worker:
         await bench.heard(JobStarted)
         await bench.driver.pause("default")  # so that this worker does not take it again itself
         await bench.driver.release(worker.name, bench.clock.now())
@@ -61,7 +57,6 @@ async def test_a_lost_lease_cancels_its_job_and_its_outcome_is_thrown_away(bench
 async def test_a_running_job_that_is_cancelled_stops_at_the_next_heartbeat(bench: Bench) -> None:
     reasons: list[str | None] = []
     stopped = asyncio.Event()
-    worker = bench.worker(lease=30, heartbeat=10)
 
     async def handler(ctx: JobContext) -> None:
         try:
@@ -70,9 +65,7 @@ async def test_a_running_job_that_is_cancelled_stops_at_the_next_heartbeat(bench
             reasons.append(ctx.cancelled.reason)
             stopped.set()
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("j"), lease=30, heartbeat=10):
         await bench.heard(JobStarted)
         assert await bench.driver.cancel(["j"], bench.clock.now()) == [None]
         bench.clock.advance(10)
@@ -150,7 +143,7 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop_and_the_handle
         if isinstance(event, HandlerBlocked):
             named.set()
 
-    worker._observers = Observers((bench, observe))
+    worker._observers.add(observe)
     store = bench.driver.sibling()
 
     def watch_lease() -> None:

@@ -84,10 +84,7 @@ async def test_only_the_outcome_of_a_locked_job_waits(bench: Bench) -> None:
 @bench_test
 async def test_an_outcome_that_waits_too_long_is_refused_when_its_lease_ends(bench: Bench) -> None:
     held, _ = locked(bench, "a")
-    worker = bench.worker(lease=30, heartbeat=10)
-    worker.register("t", lambda: None)
-    await bench.enqueue(job("a"))
-    async with bench.running(worker):
+    async with bench.serving(lambda: None, job("a"), lease=30, heartbeat=10):
         while not bench.of(OutcomeRefused):
             bench.clock.advance(10)
             await asyncio.sleep(0)
@@ -120,14 +117,11 @@ async def test_a_lease_that_cannot_be_extended_now_is_not_lost(bench: Bench) -> 
     """And is tried again before its time."""
     held, asked = locked(bench, "a")
     go = asyncio.Event()
-    worker = bench.worker(lease=30, heartbeat=10)
 
     async def handler(ctx: JobContext) -> None:
         await go.wait()
 
-    worker.register("t", handler)
-    await bench.enqueue(job("a"), job("b"))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("a"), job("b"), lease=30, heartbeat=10):
         await bench.heard(JobStarted, 2)
         bench.clock.advance(10)
         await bench.extended("b", to=bench.clock.now() + timedelta(seconds=30))

@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor import Harbor, JobContext, JobInfo, State, Unrecoverable
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.tasks.on_dead import MAX_TOLD_PAYLOAD_BYTES
+from taskharbor.tasks.on_dead import MAX_DEAD_PAYLOAD_BYTES
 
 
 def work(harbor: Harbor) -> None:
@@ -123,10 +123,10 @@ def test_a_large_payload_is_left_out() -> None:
     def tell(dead: JobInfo) -> None:
         told.append(dead)
 
-    handle = mail.enqueue("x" * MAX_TOLD_PAYLOAD_BYTES)
+    handle = mail.enqueue("x" * MAX_DEAD_PAYLOAD_BYTES)
     work(harbor)
     assert told[0].job.payload == b""
-    assert len(handle.info().job.payload) > MAX_TOLD_PAYLOAD_BYTES
+    assert len(handle.info().job.payload) > MAX_DEAD_PAYLOAD_BYTES
 
 
 def test_its_options_are_those_of_a_task() -> None:

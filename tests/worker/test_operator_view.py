@@ -23,7 +23,8 @@ from taskharbor.events import (
     WorkerStuck,
 )
 from taskharbor.observe.prometheus import PrometheusObserver
-from taskharbor.ops.explain import read_situation, reasons
+from taskharbor.store.diagnose import reasons
+from taskharbor.store.situation import read_situation
 from taskharbor.worker.heart import BLOCKED_AFTER_S
 from taskharbor.worker.interrupts import CANCEL_GRACE
 from tests.worker.workbench import Bench, bench_test, job
@@ -71,49 +72,46 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("colour", ["thread", "coroutine"])
-def test_stuck_slots_are_reported_everywhere(colour: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        desk, release, let_go = Desk(bench), threading.Event(), asyncio.Event()
-        worker = worker_at(bench, desk, concurrency=2)
+@bench_test
+async def test_stuck_slots_are_reported_everywhere(bench: Bench, colour: str) -> None:
+    desk, release, let_go = Desk(bench), threading.Event(), asyncio.Event()
+    worker = worker_at(bench, desk, concurrency=2)
 
-        def thread() -> None:
-            release.wait(60)
+    def thread() -> None:
+        release.wait(60)
 
-        async def coroutine() -> None:
-            while not let_go.is_set():
-                try:
-                    await let_go.wait()
-                except asyncio.CancelledError:
-                    continue
+    async def coroutine() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
 
-        worker.register("t", thread if colour == "thread" else coroutine, timeout=TIMEOUT)
-        await bench.enqueue(job("a", max_attempts=1), job("b", max_attempts=1))
-        async with bench.running(worker):
-            await bench.heard(JobStarted, 2)
-            await bench.enqueue(job("waits"))
-            assert worker.health().ok
-            await passes(bench, TIMEOUT.total_seconds())
-            assert not bench.of(HandlerStuck)  # it was cancelled a moment ago: many end now
-            await passes(bench, 2 * CANCEL_GRACE)
-            stuck = await bench.heard(HandlerStuck, 2)
-            assert sorted((event.job.id, event.reason) for event in stuck) == [("a", "timeout"), ("b", "timeout")]
-            assert [event.stuck for event in stuck] == [1, 2]
-            assert [event.slots for event in bench.of(WorkerStuck)] == [2]
-            health = worker.health()
-            assert (health.ok, health.slots, health.stuck, health.running) == (False, 2, 2, 2)
-            assert desk.metric("taskharbor_stuck_slots") == 2
-            assert desk.metric("taskharbor_handlers_stuck_total", queue="default", type="t") == 2
-            await passes(bench, 30)  # until the next beat tells the store
-            assert (await desk.explained("waits"))[0] == "slots_stuck"
-            release.set()
-            let_go.set()
-            await bench.heard(HandlerFreed, 2)
-            await bench.heard(JobSucceeded)
-            assert desk.metric("taskharbor_stuck_slots") == 0
-            assert (worker.health().stuck, worker.health().ok) == (0, True)
-
-    scenario()
+    worker.register("t", thread if colour == "thread" else coroutine, timeout=TIMEOUT)
+    await bench.enqueue(job("a", max_attempts=1), job("b", max_attempts=1))
+    async with bench.running(worker):
+        await bench.heard(JobStarted, 2)
+        await bench.enqueue(job("waits"))
+        assert worker.health().ok
+        await passes(bench, TIMEOUT.total_seconds())
+        assert not bench.of(HandlerStuck)  # it was cancelled a moment ago: many end now
+        await passes(bench, 2 * CANCEL_GRACE)
+        stuck = await bench.heard(HandlerStuck, 2)
+        assert sorted((event.job.id, event.reason) for event in stuck) == [("a", "timeout"), ("b", "timeout")]
+        assert [event.stuck for event in stuck] == [1, 2]
+        assert [event.slots for event in bench.of(WorkerStuck)] == [2]
+        health = worker.health()
+        assert (health.ok, health.slots, health.stuck, health.running) == (False, 2, 2, 2)
+        assert desk.metric("taskharbor_stuck_slots") == 2
+        assert desk.metric("taskharbor_handlers_stuck_total", queue="default", type="t") == 2
+        await passes(bench, 30)  # until the next beat tells the store
+        assert (await desk.explained("waits"))[0] == "slots_stuck"
+        release.set()
+        let_go.set()
+        await bench.heard(HandlerFreed, 2)
+        await bench.heard(JobSucceeded)
+        assert desk.metric("taskharbor_stuck_slots") == 0
+        assert (worker.health().stuck, worker.health().ok) == (0, True)
 
 
 @bench_test

@@ -28,10 +28,7 @@ from tests.worker.workbench import Bench, bench_test, job
 
 @bench_test
 async def test_events_of_a_success_come_in_order_with_the_job(bench: Bench) -> None:
-    worker = bench.worker()
-    worker.register("t", lambda: {"a": 1})
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(lambda: {"a": 1}, job("j"))
     kinds = [type(event) for event in bench.events if getattr(event, "job", None) is not None]
     assert kinds == [JobReserved, JobStarted, JobSucceeded]
     assert (await bench.info("j")).job.result == b'{"a":1}'
@@ -78,31 +75,29 @@ async def test_the_seconds_of_a_job_are_those_of_its_handler_not_of_the_store(be
     driver.settle = slow  # type: ignore[method-assign]  # replaced for the test
     driver.sibling = lambda: driver  # type: ignore[method-assign]  # replaced for the test
     bench.driver = driver
-    worker = bench.worker(concurrency=1)
 
     async def handler(fails: bool) -> None:
         bench.clock.advance(2)
         if fails:
             raise ValueError
 
-    worker.register("t", handler)
-    await bench.enqueue(job("fine", payload=b'{"fails":false}'), job("bad", payload=b'{"fails":true}', max_attempts=1))
-    await worker.arun(until_empty=True)
+    await bench.ran(
+        handler,
+        job("fine", payload=b'{"fails":false}'),
+        job("bad", payload=b'{"fails":true}', max_attempts=1),
+        concurrency=1,
+    )
     assert [event.seconds for event in bench.of(JobSucceeded)] == [2]
     assert [event.seconds for event in bench.of(JobFailed)] == [2]
 
 
 @bench_test
 async def test_snooze_spends_no_attempt(bench: Bench) -> None:
-    worker = bench.worker()
-
     async def handler(ctx: JobContext) -> None:
         if ctx.job.deliveries == 1:
             raise Snooze(90)
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j", max_attempts=1))
-    await worker.arun(until_empty=True)
+    worker = await bench.ran(handler, job("j", max_attempts=1))
     info = await bench.info("j")
     assert (info.state, info.job.attempts, info.job.last_error) == ("scheduled", 0, "")
     assert info.job.run_at == bench.clock.now() + timedelta(seconds=90)
@@ -115,14 +110,10 @@ async def test_snooze_spends_no_attempt(bench: Bench) -> None:
 
 @bench_test
 async def test_retry_later_spends_an_attempt_and_sets_its_own_delay(bench: Bench) -> None:
-    worker = bench.worker(retry=Fixed(5000))
-
     async def handler() -> None:
         raise RetryLater(timedelta(seconds=7))
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j", max_attempts=2))
-    await worker.arun(until_empty=True)
+    worker = await bench.ran(handler, job("j", max_attempts=2), retry=Fixed(5000))
     info = await bench.info("j")
     assert (info.job.attempts, info.job.run_at) == (1, bench.clock.now() + timedelta(seconds=7))
     bench.clock.advance(7)
@@ -132,14 +123,10 @@ async def test_retry_later_spends_an_attempt_and_sets_its_own_delay(bench: Bench
 
 @bench_test
 async def test_cancel_by_the_handler(bench: Bench) -> None:
-    worker = bench.worker()
-
     def handler() -> None:
         raise Cancel("the order was withdrawn")
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"))
     info = await bench.info("j")
     assert (info.state, info.job.reason, info.job.attempts) == ("cancelled", "the order was withdrawn", 0)
     assert [event.reason for event in bench.of(JobCancelled)] == ["the order was withdrawn"]
@@ -164,21 +151,15 @@ async def test_an_unrecoverable_type_of_the_handler(bench: Bench) -> None:
     ("value", "word"),
     [("x" * 70_000, "over the limit of 65536"), (float("nan"), "nan"), (object(), "object"), ({"a": {2}}, None)],
 )
-def test_a_result_that_cannot_be_stored_is_final(value: Any, word: str | None) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
-        worker.register("t", lambda: value)
-        await bench.enqueue(job("j"))
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        if word is None:
-            assert info.state == "done"
-            return
-        assert (info.state, info.job.attempts) == ("dlq", 1)
-        assert word in info.job.reason
-
-    scenario()
+@bench_test
+async def test_a_result_that_cannot_be_stored_is_final(bench: Bench, value: Any, word: str | None) -> None:
+    await bench.ran(lambda: value, job("j"), retry=Fixed(0))
+    info = await bench.info("j")
+    if word is None:
+        assert info.state == "done"
+        return
+    assert (info.state, info.job.attempts) == ("dlq", 1)
+    assert word in info.job.reason
 
 
 @pytest.mark.parametrize(
@@ -209,30 +190,20 @@ def test_the_log_says_why_a_result_was_refused_and_quotes_nothing_of_it(
 @pytest.mark.parametrize(
     "payload", [b'{"to": 5}', b"{}", b"not json", b'{"to": "a", "cc": "b"}', b"\xff", b"[" * 5000, b""]
 )
-def test_a_payload_that_does_not_fit_is_final_and_never_quoted(payload: bytes) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
+@bench_test
+async def test_a_payload_that_does_not_fit_is_final_and_never_quoted(bench: Bench, payload: bytes) -> None:
+    def handler(to: str) -> None: ...
 
-        def handler(to: str) -> None: ...
-
-        worker.register("t", handler)
-        await bench.enqueue(job("j", payload=payload))
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        assert (info.state, info.job.attempts) == ("dlq", 1)
-        assert len(bench.of(JobDeadLettered)) == 1
-
-    scenario()
+    await bench.ran(handler, job("j", payload=payload), retry=Fixed(0))
+    info = await bench.info("j")
+    assert (info.state, info.job.attempts) == ("dlq", 1)
+    assert len(bench.of(JobDeadLettered)) == 1
 
 
 @bench_test
 async def test_a_payload_that_is_not_an_object_is_the_only_argument(bench: Bench) -> None:
     seen: list[Any] = []
-    worker = bench.worker()
-    worker.register("t", lambda value: seen.append(value))
-    await bench.enqueue(job("a", payload=b"[1,2]"), job("b", payload=b'"text"'))
-    await worker.arun(until_empty=True)
+    await bench.ran(lambda value: seen.append(value), job("a", payload=b"[1,2]"), job("b", payload=b'"text"'))
     assert seen == [[1, 2], "text"]
 
 
@@ -278,34 +249,23 @@ def _policy_raises(attempts: int, error: BaseException) -> float:
 
 
 @pytest.mark.parametrize("policy", [_policy_raises, lambda a, e: float("nan"), lambda a, e: -1, lambda a, e: "soon"])
-def test_a_retry_policy_that_raises_means_one_minute_and_is_reported(policy: Any) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=policy)
+@bench_test
+async def test_a_retry_policy_that_raises_means_one_minute_and_is_reported(bench: Bench, policy: Any) -> None:
+    def handler() -> None:
+        raise ValueError
 
-        def handler() -> None:
-            raise ValueError
-
-        worker.register("t", handler)
-        await bench.enqueue(job("j"))
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        assert (info.job.attempts, info.job.run_at) == (1, bench.clock.now() + timedelta(seconds=60))
-        assert len(bench.of(PolicyFailed)) == 1
-
-    scenario()
+    await bench.ran(handler, job("j"), retry=policy)
+    info = await bench.info("j")
+    assert (info.job.attempts, info.job.run_at) == (1, bench.clock.now() + timedelta(seconds=60))
+    assert len(bench.of(PolicyFailed)) == 1
 
 
 @bench_test
 async def test_a_retry_policy_that_returns_none_ends_the_job(bench: Bench) -> None:
-    worker = bench.worker(retry=lambda attempts, error: None if isinstance(error, KeyError) else 0)
-
     def handler(ctx: JobContext) -> None:
         raise KeyError if ctx.job.attempts else ValueError
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"), retry=lambda attempts, error: None if isinstance(error, KeyError) else 0)
     info = await bench.info("j")
     assert (info.state, info.job.attempts) == ("dlq", 2)
     assert len(bench.of(JobRetried)) == 1
@@ -317,7 +277,7 @@ class Expansion(Workflow):
     def __init__(self, *jobs: Any, handover: str) -> None:
         self.jobs, self.handover = jobs, handover
 
-    def compile(self, parent: Any, now: Any) -> Spawned:
+    def _compile(self, parent: Any, now: Any) -> Spawned:
         return Spawned(self.jobs, self.handover)
 
 

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from taskharbor.events import JobProgress, JobRetried, JobStarted
-from taskharbor.policy.metadata import UNRECOVERABLE_KEY, write_unrecoverable
-from taskharbor.policy.retry import Fixed
+from taskharbor.policy.retry import UNRECOVERABLE_KEY, Fixed, write_unrecoverable
 from tests import lanes
 from tests.worker import process_handlers as handlers
 from tests.worker.workbench import Bench, bench_test, job
@@ -70,20 +69,17 @@ async def test_a_child_process_is_killed_at_the_timeout(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("handler", "word"), [(handlers.dies, "signal 9"), (handlers.leaves, "exit code 7")])
-def test_a_child_that_dies_is_a_failure_and_not_a_lost_worker(handler: object, word: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
-        worker.register("t", handler, process=True)  # type: ignore[arg-type]  # wrong on purpose
-        worker.register("ok", handlers.coroutine, process=True)
-        await bench.enqueue(job("j", max_attempts=2), job("ok", "ok", payload=b'{"name":"x"}'))
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        assert (info.state, info.job.attempts, info.job.lost) == ("dlq", 2, 0)
-        assert word in info.job.last_error
-        assert await bench.state("ok") == "done"
-
-    scenario()
+@bench_test
+async def test_a_child_that_dies_is_a_failure_and_not_a_lost_worker(bench: Bench, handler: object, word: str) -> None:
+    worker = bench.worker(retry=Fixed(0))
+    worker.register("t", handler, process=True)  # type: ignore[arg-type]  # wrong on purpose
+    worker.register("ok", handlers.coroutine, process=True)
+    await bench.enqueue(job("j", max_attempts=2), job("ok", "ok", payload=b'{"name":"x"}'))
+    await worker.arun(until_empty=True)
+    info = await bench.info("j")
+    assert (info.state, info.job.attempts, info.job.lost) == ("dlq", 2, 0)
+    assert word in info.job.last_error
+    assert await bench.state("ok") == "done"
 
 
 @bench_test

@@ -154,20 +154,17 @@ async def test_the_last_progress_stays_when_the_job_has_ended(bench: Bench) -> N
 @pytest.mark.parametrize(
     "trouble", [BackendUnavailable("away"), lambda id: BackendUnavailable(id)], ids=["call", "job"]
 )
-def test_progress_that_the_store_could_not_take_is_sent_again(trouble: Any) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        jobs = Reporter(bench)
-        async with bench.running(await jobs.start()):
-            await bench.heard(JobStarted, 2)
-            jobs.driver.trouble.append(trouble)
-            await jobs.report("a", 1)
-            assert await jobs.stored("a") is None
-            assert bool(bench.of(StoreLost)) is isinstance(trouble, Exception)
-            await jobs.wait(2)
-            assert await jobs.stored("a") == Progress(done=1, at=START)
-
-    scenario()
+@bench_test
+async def test_progress_that_the_store_could_not_take_is_sent_again(bench: Bench, trouble: Any) -> None:
+    jobs = Reporter(bench)
+    async with bench.running(await jobs.start()):
+        await bench.heard(JobStarted, 2)
+        jobs.driver.trouble.append(trouble)
+        await jobs.report("a", 1)
+        assert await jobs.stored("a") is None
+        assert bool(bench.of(StoreLost)) is isinstance(trouble, Exception)
+        await jobs.wait(2)
+        assert await jobs.stored("a") == Progress(done=1, at=START)
 
 
 @bench_test
@@ -197,28 +194,25 @@ async def test_a_store_that_keeps_no_notes_gets_none(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("where", ["thread", "process"])
-def test_progress_of_a_thread_and_of_a_child_process_is_stored(where: str) -> None:
-    @heard_test
-    async def scenario(bench: Bench) -> None:
-        bench.driver = driver = Watched()
-        gate = threading.Event()
-        worker = bench.worker(heart="thread")
+@heard_test
+async def test_progress_of_a_thread_and_of_a_child_process_is_stored(bench: Bench, where: str) -> None:
+    bench.driver = driver = Watched()
+    gate = threading.Event()
+    worker = bench.worker(heart="thread")
 
-        def function(ctx: JobContext) -> None:
-            ctx.progress(1, 2, "in a thread")
-            gate.wait(30)
+    def function(ctx: JobContext) -> None:
+        ctx.progress(1, 2, "in a thread")
+        gate.wait(30)
 
-        worker.register("thread", function)
-        worker.register("process", process_handlers.reports, process=True)
-        await bench.enqueue(job("j", where))
-        async with bench.running(worker):
-            await asyncio.to_thread(driver.stored.get, True, 30)
-            found = read_note((await bench.info("j")).job.note)
-            assert found is not None
-            assert (found.done, found.total, found.note) == (1, 2, f"in a {where}")
-            gate.set()
-
-    scenario()
+    worker.register("thread", function)
+    worker.register("process", process_handlers.reports, process=True)
+    await bench.enqueue(job("j", where))
+    async with bench.running(worker):
+        await asyncio.to_thread(driver.stored.get, True, 30)
+        found = read_note((await bench.info("j")).job.note)
+        assert found is not None
+        assert (found.done, found.total, found.note) == (1, 2, f"in a {where}")
+        gate.set()
 
 
 class Shouting:
@@ -233,16 +227,13 @@ class Shouting:
 
 @bench_test
 async def test_words_are_masked_like_error_text(bench: Bench) -> None:
-    worker = bench.worker(codec=Shouting(), heartbeat=10, lease=30)
     gate = asyncio.Event()
 
     async def handler(name: str, ctx: JobContext) -> None:
         ctx.progress(1, 2, f"sending to {name}")
         await gate.wait()
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j", payload=b"????"))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("j", payload=b"????"), codec=Shouting(), heartbeat=10, lease=30):
         await bench.heard(JobProgress)
         await settled()
         found = read_note((await bench.info("j")).job.note)

@@ -12,7 +12,7 @@ import pytest
 from taskharbor import Harbor
 from taskharbor.drivers import WORKER_SILENCE, BackendUnavailable, Driver, JobInfo, WrappedDriver
 from taskharbor.events import JobDeadLettered, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused, StoreLost
-from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of, write_trail
+from taskharbor.model.executions import Attempt, AttemptKind, known_executions, write_trail
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
 from taskharbor.policy.trail import CUT_OFF
@@ -297,7 +297,7 @@ async def lose_without_the_store(bench: Bench) -> None:
     assert not bench.of(JobDeadLettered)
     info = await bench.info("j")
     assert (info.state, info.job.deliveries) == ("done", 6)
-    kept = attempts_of(info)
+    kept = known_executions(info)
     assert [(each.number, each.kind) for each in kept] == [(5, "lost"), (6, "done")]
     assert kept[0].error in (CUT_OFF, "")  # "": it was taken over before its worker had told the store
 

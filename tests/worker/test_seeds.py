@@ -17,10 +17,9 @@ LEASE = timedelta(seconds=30)
 @bench_test
 async def test_enqueue_is_processed_exactly_once(bench: Bench) -> None:
     seen: list[str] = []
-    worker = bench.worker()
-    worker.register("t", lambda name: seen.append(name))
-    await bench.enqueue(*[job(f"j{n}", payload=b'{"name":"j%d"}' % n) for n in range(50)])
-    await worker.arun(until_empty=True)
+    worker = await bench.ran(
+        lambda name: seen.append(name), *[job(f"j{n}", payload=b'{"name":"j%d"}' % n) for n in range(50)]
+    )
     await worker.arun(until_empty=True)
     assert sorted(seen) == sorted(f"j{n}" for n in range(50))
     assert (await bench.driver.counts(bench.clock.now())) == {"default": {"done": 50}}
@@ -66,36 +65,26 @@ async def test_graceful_shutdown_drops_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_n_failures_end_in_the_dlq_with_attempts_n(limit: int) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
+@bench_test
+async def test_n_failures_end_in_the_dlq_with_attempts_n(bench: Bench, limit: int) -> None:
+    async def handler() -> None:
+        raise ValueError("no luck")
 
-        async def handler() -> None:
-            raise ValueError("no luck")
-
-        worker.register("t", handler)
-        await bench.enqueue(job("j", max_attempts=limit))
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        assert info.state == "dlq"
-        assert info.job.attempts == limit
-        assert info.job.reason == f"failed {limit} of {limit} attempts"
-        assert info.job.last_error.startswith("ValueError: no luck")
-        assert info.job.failed_at == bench.clock.now()
-        assert len(bench.of(JobFailed)) == limit
-        assert len(bench.of(JobRetried)) == limit - 1
-        assert len(bench.of(JobDeadLettered)) == 1
-
-    scenario()
+    await bench.ran(handler, job("j", max_attempts=limit), retry=Fixed(0))
+    info = await bench.info("j")
+    assert info.state == "dlq"
+    assert info.job.attempts == limit
+    assert info.job.reason == f"failed {limit} of {limit} attempts"
+    assert info.job.last_error.startswith("ValueError: no luck")
+    assert info.job.failed_at == bench.clock.now()
+    assert len(bench.of(JobFailed)) == limit
+    assert len(bench.of(JobRetried)) == limit - 1
+    assert len(bench.of(JobDeadLettered)) == 1
 
 
 @bench_test
 async def test_max_attempts_is_five_by_default(bench: Bench) -> None:
-    worker = bench.worker(retry=Fixed(0))
-    worker.register("t", _fails)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(_fails, job("j"), retry=Fixed(0))
     assert (await bench.info("j")).job.attempts == 5
 
 
@@ -120,7 +109,6 @@ async def test_delays_grow_with_every_attempt(bench: Bench) -> None:
 @bench_test
 async def test_timeout_cancels_the_handler_and_is_recorded(bench: Bench) -> None:
     reasons: list[str | None] = []
-    worker = bench.worker()
 
     async def handler(ctx: JobContext) -> None:
         try:
@@ -128,9 +116,7 @@ async def test_timeout_cancels_the_handler_and_is_recorded(bench: Bench) -> None
         finally:
             reasons.append(ctx.cancelled.reason)
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j", timeout=timedelta(seconds=20)))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("j", timeout=timedelta(seconds=20))):
         await bench.heard(JobStarted)
         bench.clock.advance(20)
         await bench.heard(JobRetried)
@@ -164,31 +150,28 @@ class Unreadable(Exception):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("kind", ["coroutine", "function"])
-def test_an_exception_of_any_kind_does_not_stop_the_worker(error: BaseException, kind: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
+@bench_test
+async def test_an_exception_of_any_kind_does_not_stop_the_worker(bench: Bench, error: BaseException, kind: str) -> None:
+    worker = bench.worker(retry=Fixed(0))
 
-        async def bad() -> None:
-            raise error
+    async def bad() -> None:
+        raise error
 
-        def bad_function() -> None:
-            raise error
+    def bad_function() -> None:
+        raise error
 
-        worker.register("bad", bad if kind == "coroutine" else bad_function)
-        worker.register("good", lambda: None)
-        await bench.enqueue(job("bad", "bad", max_attempts=2), job("good", "good"))
-        await worker.arun(until_empty=True)
-        info = await bench.info("bad")
-        assert info.state == "dlq"
-        assert info.job.attempts == 2
-        # A coroutine cannot let a StopIteration out: Python turns it into a RuntimeError.
-        expected = "RuntimeError" if kind == "coroutine" and isinstance(error, StopIteration) else type(error).__name__
-        assert info.job.last_error.startswith(expected)
-        assert len(info.job.last_error.encode()) <= 8192
-        assert await bench.state("good") == "done"
-
-    scenario()
+    worker.register("bad", bad if kind == "coroutine" else bad_function)
+    worker.register("good", lambda: None)
+    await bench.enqueue(job("bad", "bad", max_attempts=2), job("good", "good"))
+    await worker.arun(until_empty=True)
+    info = await bench.info("bad")
+    assert info.state == "dlq"
+    assert info.job.attempts == 2
+    # A coroutine cannot let a StopIteration out: Python turns it into a RuntimeError.
+    expected = "RuntimeError" if kind == "coroutine" and isinstance(error, StopIteration) else type(error).__name__
+    assert info.job.last_error.startswith(expected)
+    assert len(info.job.last_error.encode()) <= 8192
+    assert await bench.state("good") == "done"
 
 
 @bench_test
@@ -246,14 +229,10 @@ async def test_two_workers_never_hold_one_job(bench: Bench) -> None:
 
 @bench_test
 async def test_unrecoverable_goes_to_the_dlq_at_once(bench: Bench) -> None:
-    worker = bench.worker()
-
     async def handler() -> None:
         raise Unrecoverable("the account was closed")
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j", max_attempts=9))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j", max_attempts=9))
     info = await bench.info("j")
     assert (info.state, info.job.attempts, info.job.reason) == ("dlq", 1, "the account was closed")
 

@@ -160,10 +160,7 @@ async def test_settles_are_retried_while_stopping(bench: Bench) -> None:
     faults = Faults()
     bench.driver = faults.wrap(bench.driver)
     faults.fail("settle", times=2)
-    worker = bench.worker()
-    worker.register("t", lambda: None)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(lambda: None, job("j"))
     assert await bench.state("j") == "done"
     assert len(bench.of(StoreLost)) == 1
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.worker.stop_budget import HURRIED_S, STORE_S, StopBudget
+from taskharbor.worker.waiting import HURRIED_S, STORE_S, StopBudget
 from tests.simulation.loop import VirtualLoop
 
 SHARES = (0.5, 0.8, 1.0)  # what a stop gives the fetcher, the settler and the rest

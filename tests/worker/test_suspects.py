@@ -21,23 +21,20 @@ async def crash(bench: Bench, limit: int = 100) -> list[str]:
 
 
 @pytest.mark.parametrize("max_lost", [1, 2, 3])
-def test_a_job_lost_too_often_is_not_run_again(max_lost: int) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        ran: list[str] = []
-        worker = bench.worker(max_lost=max_lost)
-        worker.register("t", lambda: ran.append("ran"))
-        await bench.enqueue(job("j"))
-        for _ in range(max_lost):
-            assert await crash(bench) == ["j"]
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        # The takeover itself counted the last loss, so that `lost` reached the limit.
-        assert (info.state, info.job.reason, ran) == ("dlq", f"crashed {max_lost} times", [])
-        assert info.job.attempts == 0
-        assert len(bench.of(JobDeadLettered)) == 1
-
-    scenario()
+@bench_test
+async def test_a_job_lost_too_often_is_not_run_again(bench: Bench, max_lost: int) -> None:
+    ran: list[str] = []
+    worker = bench.worker(max_lost=max_lost)
+    worker.register("t", lambda: ran.append("ran"))
+    await bench.enqueue(job("j"))
+    for _ in range(max_lost):
+        assert await crash(bench) == ["j"]
+    await worker.arun(until_empty=True)
+    info = await bench.info("j")
+    # The takeover itself counted the last loss, so that `lost` reached the limit.
+    assert (info.state, info.job.reason, ran) == ("dlq", f"crashed {max_lost} times", [])
+    assert info.job.attempts == 0
+    assert len(bench.of(JobDeadLettered)) == 1
 
 
 async def lose(bench: Bench, *ids: str, times: int = 2, **fields: Any) -> None:
@@ -85,20 +82,13 @@ async def test_a_job_lost_once_is_not_a_suspect(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("max_lost", [2, 3, 4, 5])
-def test_the_last_execution_before_the_end_is_alone(max_lost: int) -> None:
+@bench_test
+async def test_the_last_execution_before_the_end_is_alone(bench: Bench, max_lost: int) -> None:
     """Whatever the limit is, no job is called crashed that was never alone."""
-
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        await lose(bench, "suspect", times=max_lost - 1, priority=-1)
-        company = Company()
-        worker = bench.worker(concurrency=10, max_lost=max_lost)
-        worker.register("t", company)
-        await bench.enqueue(job("b", payload=b'{"name":"b"}'))
-        await worker.arun(until_empty=True)
-        assert company.beside == {"suspect": {"suspect"}, "b": {"b"}}
-
-    scenario()
+    await lose(bench, "suspect", times=max_lost - 1, priority=-1)
+    company = Company()
+    await bench.ran(company, job("b", payload=b'{"name":"b"}'), concurrency=10, max_lost=max_lost)
+    assert company.beside == {"suspect": {"suspect"}, "b": {"b"}}
 
 
 @bench_test
@@ -129,10 +119,7 @@ async def test_a_suspect_that_outlives_its_timeout_frees_its_place(bench: Bench)
 async def test_an_idle_worker_runs_a_suspect_at_once_and_alone(bench: Bench) -> None:
     await lose(bench, "suspect", priority=-1)
     company = Company()
-    worker = bench.worker(concurrency=10)
-    worker.register("t", company)
-    await bench.enqueue(*[job(f"b{n}", payload=b'{"name":"b%d"}' % n) for n in range(5)])
-    await worker.arun(until_empty=True)
+    await bench.ran(company, *[job(f"b{n}", payload=b'{"name":"b%d"}' % n) for n in range(5)], concurrency=10)
     assert next(iter(company.beside)) == "suspect"
     assert company.beside["suspect"] == {"suspect"}
     assert not any("suspect" in others for name, others in company.beside.items() if name != "suspect")

@@ -95,47 +95,41 @@ def on_sql(bench: Bench) -> Table:
 
 @pytest.mark.parametrize("colour", ["coroutine", "function"])
 @pytest.mark.parametrize("ending", ["returns", "raises", "huge", "lost", "commit fails"])
-def test_writes_and_ack_are_committed_together_or_not_at_all(colour: str, ending: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        table = on_sql(bench)
-        table.fail_commit = ending == "commit fails"
-        worker = bench.worker(retry=Fixed(3600))
+@bench_test
+async def test_writes_and_ack_are_committed_together_or_not_at_all(bench: Bench, colour: str, ending: str) -> None:
+    table = on_sql(bench)
+    table.fail_commit = ending == "commit fails"
 
-        def end() -> str:
-            if ending == "raises":
-                raise ValueError
-            return "x" * 100_000 if ending == "huge" else "ok"
+    def end() -> str:
+        if ending == "raises":
+            raise ValueError
+        return "x" * 100_000 if ending == "huge" else "ok"
 
-        async def coroutine(ctx: JobContext) -> str:
-            async with ctx.transaction() as writes:
-                writes.append("row")
-            if ending == "lost":
-                await bench.driver.delete(["j"])
-            return end()
-
-        def function(ctx: JobContext) -> str:
-            with ctx.transaction() as writes:
-                writes.append("row")
-            if ending == "lost":
-                asyncio.run(bench.driver.delete(["j"]))
-            return end()
-
-        worker.register("t", coroutine if colour == "coroutine" else function)
-        await bench.enqueue(job("j"))
-        async with bench.running(worker):
-            heard: dict[str, type[Event]] = {"returns": JobSucceeded, "raises": JobRetried, "huge": JobDeadLettered}
-            await bench.heard(heard.get(ending, OutcomeRefused))
-        assert table == (["row"] if ending == "returns" else [])
-        assert table.ends == 1
+    async def coroutine(ctx: JobContext) -> str:
+        async with ctx.transaction() as writes:
+            writes.append("row")
         if ending == "lost":
-            return
-        info = await bench.info("j")
-        assert info.state == {"returns": "done", "raises": "scheduled", "huge": "dlq"}.get(ending, "inflight")
-        if ending == "returns":
-            assert info.job.result == b'"ok"'
+            await bench.driver.delete(["j"])
+        return end()
 
-    scenario()
+    def function(ctx: JobContext) -> str:
+        with ctx.transaction() as writes:
+            writes.append("row")
+        if ending == "lost":
+            asyncio.run(bench.driver.delete(["j"]))
+        return end()
+
+    async with bench.serving(coroutine if colour == "coroutine" else function, job("j"), retry=Fixed(3600)):
+        heard: dict[str, type[Event]] = {"returns": JobSucceeded, "raises": JobRetried, "huge": JobDeadLettered}
+        await bench.heard(heard.get(ending, OutcomeRefused))
+    assert table == (["row"] if ending == "returns" else [])
+    assert table.ends == 1
+    if ending == "lost":
+        return
+    info = await bench.info("j")
+    assert info.state == {"returns": "done", "raises": "scheduled", "huge": "dlq"}.get(ending, "inflight")
+    if ending == "returns":
+        assert info.job.result == b'"ok"'
 
 
 @bench_test
@@ -143,16 +137,13 @@ async def test_a_commit_that_is_refused_because_no_renewal_got_through_is_no_cra
     """Like any other lease that ended so, it is named in the heartbeats (tests/worker/test_renewals.py)."""
     table, faults = on_sql(bench), Faults()
     bench.driver = faults.wrap(bench.driver)
-    worker = bench.worker(lease=30, heartbeat=10)
 
     async def handler(ctx: JobContext) -> None:
         async with ctx.transaction() as writes:
             writes.append("row")
         await lose_lease(bench, faults)
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    async with bench.running(worker):
+    async with bench.serving(handler, job("j"), lease=30, heartbeat=10):
         await bench.heard(OutcomeRefused)
         await told(bench, 1, ())
     assert table == []
@@ -180,14 +171,11 @@ async def test_a_timeout_rolls_back(bench: Bench) -> None:
 @bench_test
 async def test_a_job_has_one_transaction(bench: Bench) -> None:
     on_sql(bench)
-    worker = bench.worker(retry=Fixed(3600))
 
     async def handler(ctx: JobContext) -> None:
         async with ctx.transaction():
             with pytest.raises(RuntimeError, match="one transaction"):
                 ctx.transaction()
 
-    worker.register("t", handler)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
+    await bench.ran(handler, job("j"), retry=Fixed(3600))
     assert await bench.state("j") == "done"

@@ -83,62 +83,56 @@ async def until_aborted(table: Any) -> None:
 
 @both_colours
 @pytest.mark.parametrize("how", ["timeout", "stop", "cancelled"])
-def test_a_transaction_is_undone_before_its_job_is_settled(how: str, colour: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        table = on_sql(bench)
-        worker = bench.worker(shutdown_timeout=0, lease=300, retry=Fixed(3600))
-        with stubborn() as handler:
-            worker.register("t", getattr(handler, colour))
-            await bench.enqueue(job("j", timeout=timedelta(seconds=60 if how == "timeout" else 600), max_attempts=1))
-            running = asyncio.create_task(worker.arun())
-            await handler.holds.wait()
-            if how == "timeout":
-                bench.clock.advance(60)
-                while colour == "coroutine" and not table.aborted:  # it is cancelled first, and given a moment
-                    await asyncio.sleep(0)
-                    bench.clock.advance(0.5)
-                await bench.heard(JobDeadLettered)
-                assert table.aborted == "it timed out"
-            elif how == "stop":
-                worker.stop()
-                await bench.heard(JobGivenBack)
-                assert table.aborted == "its worker stops"
-            else:
-                await bench.driver.cancel("j", bench.clock.now())
-                bench.clock.advance(100)  # the next heartbeat
-                await bench.heard(JobCancelled)
-                await until_aborted(table)
-                assert table.aborted == "it was cancelled"
-        worker.hurry()
-        await running
-        assert list(table) == []
-
-    scenario()
+@bench_test
+async def test_a_transaction_is_undone_before_its_job_is_settled(bench: Bench, how: str, colour: str) -> None:
+    table = on_sql(bench)
+    worker = bench.worker(shutdown_timeout=0, lease=300, retry=Fixed(3600))
+    with stubborn() as handler:
+        worker.register("t", getattr(handler, colour))
+        await bench.enqueue(job("j", timeout=timedelta(seconds=60 if how == "timeout" else 600), max_attempts=1))
+        running = asyncio.create_task(worker.arun())
+        await handler.holds.wait()
+        if how == "timeout":
+            bench.clock.advance(60)
+            while colour == "coroutine" and not table.aborted:  # it is cancelled first, and given a moment
+                await asyncio.sleep(0)
+                bench.clock.advance(0.5)
+            await bench.heard(JobDeadLettered)
+            assert table.aborted == "it timed out"
+        elif how == "stop":
+            worker.stop()
+            await bench.heard(JobGivenBack)
+            assert table.aborted == "its worker stops"
+        else:
+            await bench.driver.cancel("j", bench.clock.now())
+            bench.clock.advance(100)  # the next heartbeat
+            await bench.heard(JobCancelled)
+            await until_aborted(table)
+            assert table.aborted == "it was cancelled"
+    worker.hurry()
+    await running
+    assert list(table) == []
 
 
 @both_colours
-def test_a_function_that_ends_after_its_timeout_commits_nothing(colour: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        table = on_sql(bench)
-        worker = bench.worker(lease=300, retry=Fixed(3600))
-        with stubborn() as handler:
-            worker.register("t", getattr(handler, colour))
-            await bench.enqueue(job("j", timeout=timedelta(seconds=60), max_attempts=1))
-            async with bench.running(worker):
-                await handler.holds.wait()
-                bench.clock.advance(60)
-                while not bench.of(JobDeadLettered):
-                    await asyncio.sleep(0)
-                    bench.clock.advance(0.5)
-                handler.let_go.set()
-                while worker.health().running:
-                    await asyncio.sleep(0)
-        assert (list(table), table.ends) == ([], 1)  # the rollback at its end closes what is left
-        assert await bench.state("j") == "dlq"
-
-    scenario()
+@bench_test
+async def test_a_function_that_ends_after_its_timeout_commits_nothing(bench: Bench, colour: str) -> None:
+    table = on_sql(bench)
+    worker = bench.worker(lease=300, retry=Fixed(3600))
+    with stubborn() as handler:
+        worker.register("t", getattr(handler, colour))
+        await bench.enqueue(job("j", timeout=timedelta(seconds=60), max_attempts=1))
+        async with bench.running(worker):
+            await handler.holds.wait()
+            bench.clock.advance(60)
+            while not bench.of(JobDeadLettered):
+                await asyncio.sleep(0)
+                bench.clock.advance(0.5)
+            handler.let_go.set()
+            while worker.health().running:
+                await asyncio.sleep(0)
+    assert (list(table), table.ends) == ([], 1)  # the rollback at its end closes what is left
+    assert await bench.state("j") == "dlq"
 
 
 @bench_test
@@ -187,8 +181,6 @@ def test_a_loop_that_ends_before_a_rollback_begins_leaves_no_coroutine_behind() 
 async def test_a_function_that_middleware_gives_up_commits_nothing(bench: Bench) -> None:
     """Its middleware answers in its place while it is in the middle of its writes."""
     table = on_sql(bench)
-    worker = bench.worker()
-
     with stubborn() as handler:
 
         async def impatient(ctx: JobContext, call_next: Any) -> Any:
@@ -198,7 +190,7 @@ async def test_a_function_that_middleware_gives_up_commits_nothing(bench: Bench)
             await asyncio.wait((call,))
             return "a default"
 
-        worker._middleware = (impatient,)
+        worker = bench.worker(middleware=[impatient])
         worker.register("t", handler.function)
         await bench.enqueue(job("j"))
         async with bench.running(worker):

@@ -136,81 +136,75 @@ both_colours = pytest.mark.parametrize("colour", ["coroutine", "function"])
 
 @both_colours
 @pytest.mark.parametrize("how", ["stop", "grace over", "hurry", "timeout", "cancel of the run"])
-def test_a_commit_under_way_is_waited_for(how: str, colour: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        table, gate = slow(bench, "commit")
-        worker = bench.worker(shutdown_timeout=30, lease=300)
-        worker.register("t", handler_of(colour, lambda: "ok"))
-        await bench.enqueue(job("j", timeout=timedelta(seconds=60)))
-        running = asyncio.create_task(worker.arun())
-        await gate.reached.wait()
-        if how == "timeout":
-            bench.clock.advance(60)
-        elif how == "hurry":
-            worker.hurry()
-        elif how == "cancel of the run":
-            running.cancel()
-        else:
-            worker.stop()
-            await bench.heard(WorkerStopping)
-            bench.clock.advance(30 if how == "grace over" else 1)
-        await turns()
-        assert not running.done()
-        assert await bench.state("j") == "inflight"
-        gate.open()
-        await bench.heard(JobSucceeded)
+@bench_test
+async def test_a_commit_under_way_is_waited_for(bench: Bench, how: str, colour: str) -> None:
+    table, gate = slow(bench, "commit")
+    worker = bench.worker(shutdown_timeout=30, lease=300)
+    worker.register("t", handler_of(colour, lambda: "ok"))
+    await bench.enqueue(job("j", timeout=timedelta(seconds=60)))
+    running = asyncio.create_task(worker.arun())
+    await gate.reached.wait()
+    if how == "timeout":
+        bench.clock.advance(60)
+    elif how == "hurry":
+        worker.hurry()
+    elif how == "cancel of the run":
+        running.cancel()
+    else:
         worker.stop()
-        await asyncio.gather(running, return_exceptions=True)
-        assert (list(table), table.ends) == (["row"], 1)
-        assert await bench.state("j") == "done"
-        assert not bench.of(OutcomeRefused)
-        assert not bench.of(JobFailed)
-        assert type(bench.events[-1]) is WorkerStopped
-        assert occupied(worker) == 0
-
-    scenario()
+        await bench.heard(WorkerStopping)
+        bench.clock.advance(30 if how == "grace over" else 1)
+    await turns()
+    assert not running.done()
+    assert await bench.state("j") == "inflight"
+    gate.open()
+    await bench.heard(JobSucceeded)
+    worker.stop()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (list(table), table.ends) == (["row"], 1)
+    assert await bench.state("j") == "done"
+    assert not bench.of(OutcomeRefused)
+    assert not bench.of(JobFailed)
+    assert type(bench.events[-1]) is WorkerStopped
+    assert occupied(worker) == 0
 
 
 @both_colours
 @pytest.mark.parametrize("how", ["stop", "timeout"])
-def test_a_commit_that_never_ends_leaves_the_job_to_its_lease(
-    how: str, colour: str, monkeypatch: pytest.MonkeyPatch
+@heard_test
+async def test_a_commit_that_never_ends_leaves_the_job_to_its_lease(
+    bench: Bench, how: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "ENDING_GRACE_S", 0.01)
 
-    @heard_test
-    async def scenario(bench: Bench) -> None:
-        table, gate = slow(bench, "commit")
-        worker = bench.worker(lease=30, retry=Fixed(0))
-        worker.register("t", handler_of(colour, lambda: "ok"))
-        await bench.enqueue(job("j", timeout=timedelta(seconds=60)))
-        running = asyncio.create_task(worker.arun())
-        await gate.reached.wait()
-        if how == "timeout":
-            bench.clock.advance(60)
-            await turns()
-            assert not bench.of(OutcomeRefused)
-            bench.clock.advance(5)
-        else:
-            worker.hurry()
-            await running
-        await bench.heard(OutcomeRefused)
-        bench.clock.advance(30)
+    table, gate = slow(bench, "commit")
+    worker = bench.worker(lease=30, retry=Fixed(0))
+    worker.register("t", handler_of(colour, lambda: "ok"))
+    await bench.enqueue(job("j", timeout=timedelta(seconds=60)))
+    running = asyncio.create_task(worker.arun())
+    await gate.reached.wait()
+    if how == "timeout":
+        bench.clock.advance(60)
         await turns()
-        if how == "stop":
-            assert await bench.state("j") == "ready"  # nobody renews it any more
-        else:
-            await bench.heard(JobReserved, 2)
-        gate.open()
+        assert not bench.of(OutcomeRefused)
+        bench.clock.advance(5)
+    else:
         worker.hurry()
         await running
-        while occupied(worker):
-            await asyncio.sleep(0)
-        done = await bench.state("j") == "done"
-        assert list(table) == (["row"] if done else [])  # whichever it was: both or neither
-
-    scenario()
+    await bench.heard(OutcomeRefused)
+    bench.clock.advance(30)
+    await turns()
+    if how == "stop":
+        assert await bench.state("j") == "ready"  # nobody renews it any more
+    else:
+        await bench.heard(JobReserved, 2)
+    gate.open()
+    worker.hurry()
+    await running
+    while occupied(worker):
+        await asyncio.sleep(0)
+    done = await bench.state("j") == "done"
+    assert list(table) == (["row"] if done else [])  # whichever it was: both or neither
 
 
 @bench_test
@@ -239,29 +233,28 @@ async def test_a_coroutine_that_leaves_a_cancel_behind_is_committed(bench: Bench
 
 @both_colours
 @pytest.mark.parametrize("how", ["stop", "timeout", "nothing"])
-def test_a_rollback_under_way_is_waited_for_and_the_handlers_own_error_stands(how: str, colour: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        table, gate = slow(bench, "rollback")
-        worker = bench.worker(lease=300)
-        worker.register("t", handler_of(colour, fails))
-        await bench.enqueue(job("j", timeout=timedelta(seconds=60)))
-        async with bench.running(worker):
-            await gate.reached.wait()
-            if how == "stop":
-                worker.stop()
-            elif how == "timeout":
-                bench.clock.advance(60)
-            await turns()
-            assert not bench.of(JobDeadLettered)  # on SQLite nobody could write it before
-            gate.open()
-            await bench.heard(JobDeadLettered)
-            while occupied(worker):
-                await asyncio.sleep(0)
-        assert (list(table), table.ends) == ([], 1)
-        assert (await bench.info("j")).job.reason == "no such account"
-
-    scenario()
+@bench_test
+async def test_a_rollback_under_way_is_waited_for_and_the_handlers_own_error_stands(
+    bench: Bench, how: str, colour: str
+) -> None:
+    table, gate = slow(bench, "rollback")
+    worker = bench.worker(lease=300)
+    worker.register("t", handler_of(colour, fails))
+    await bench.enqueue(job("j", timeout=timedelta(seconds=60)))
+    async with bench.running(worker):
+        await gate.reached.wait()
+        if how == "stop":
+            worker.stop()
+        elif how == "timeout":
+            bench.clock.advance(60)
+        await turns()
+        assert not bench.of(JobDeadLettered)  # on SQLite nobody could write it before
+        gate.open()
+        await bench.heard(JobDeadLettered)
+        while occupied(worker):
+            await asyncio.sleep(0)
+    assert (list(table), table.ends) == ([], 1)
+    assert (await bench.info("j")).job.reason == "no such account"
 
 
 @both_colours
@@ -294,28 +287,22 @@ def test_a_rollback_that_never_ends_holds_no_outcome_up(how: str, colour: str, m
 
 
 @both_colours
-def test_a_transaction_that_was_asked_for_and_never_begun_changes_nothing(colour: str) -> None:
-    @bench_test
-    async def scenario(bench: Bench) -> None:
-        table, _ = slow(bench, "nothing")
-        worker = bench.worker()
+@bench_test
+async def test_a_transaction_that_was_asked_for_and_never_begun_changes_nothing(bench: Bench, colour: str) -> None:
+    table, _ = slow(bench, "nothing")
 
-        async def coroutine(ctx: JobContext) -> str:
-            ctx.transaction()
-            return "ok"
+    async def coroutine(ctx: JobContext) -> str:
+        ctx.transaction()
+        return "ok"
 
-        def function(ctx: JobContext) -> str:
-            ctx.transaction()
-            return "ok"
+    def function(ctx: JobContext) -> str:
+        ctx.transaction()
+        return "ok"
 
-        worker.register("t", coroutine if colour == "coroutine" else function)
-        await bench.enqueue(job("j"))
-        await worker.arun(until_empty=True)
-        assert (await bench.info("j")).job.result == b'"ok"'
-        assert list(table) == []
-        assert len(bench.of(JobSucceeded)) == 1
-
-    scenario()
+    await bench.ran(coroutine if colour == "coroutine" else function, job("j"))
+    assert (await bench.info("j")).job.result == b'"ok"'
+    assert list(table) == []
+    assert len(bench.of(JobSucceeded)) == 1
 
 
 @bench_test
@@ -339,10 +326,7 @@ async def test_a_thread_that_middleware_gave_up_gets_no_transaction(bench: Bench
             errors.append(str(error))
         loop.call_soon_threadsafe(told.set)
 
-    worker = bench.worker(middleware=[impatient], retry=Fixed(3600))
-    worker.register("t", function)
-    await bench.enqueue(job("j"))
-    async with bench.running(worker):
+    async with bench.serving(function, job("j"), middleware=[impatient], retry=Fixed(3600)) as worker:
         await bench.heard(JobRetried)
         while occupied(worker):
             await asyncio.sleep(0)

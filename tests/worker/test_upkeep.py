@@ -64,10 +64,7 @@ def test_upkeep_follows_the_stores_clock_each_round_and_on_request(
 
 @bench_test
 async def test_upkeep_sends_heartbeats_and_prunes(bench: Bench) -> None:
-    worker = bench.worker(name="w")
-    worker.register("t", lambda: None)
-    await bench.enqueue(job("old"))
-    await worker.arun(until_empty=True)
+    worker = await bench.ran(lambda: None, job("old"), name="w")
     bench.clock.advance(bench.driver.retention + timedelta(seconds=1))
     async with bench.running(worker):
         while not await bench.driver.workers(bench.clock.now()):

@@ -7,6 +7,7 @@ import pytest
 
 from taskharbor import BlockingCall, Harbor, JobDead
 from taskharbor.flow import chain
+from taskharbor.store import jobs
 from tests.worker import waiting_handlers as handlers
 
 COLOURS = {
@@ -22,11 +23,11 @@ def harbor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The harbor of the handlers on a store that child processes share."""
     dsn = f"sqlite:///{tmp_path}/jobs.db"
     monkeypatch.setenv("WAITING_STORE", dsn)
-    before = handlers.harbor.client._drivers
-    handlers.harbor.client.use(dsn)
+    before = handlers.harbor._store.drivers
+    handlers.harbor._store.use(dsn)
     yield handlers.harbor
     handlers.harbor.close()
-    handlers.harbor.client._drivers = before
+    handlers.harbor._store.drivers = before
 
 
 @pytest.mark.parametrize("flow", [False, True], ids=["job", "flow"])
@@ -108,7 +109,7 @@ def test_a_store_that_cannot_list_workers_changes_nothing(harbor: Harbor, monkey
     async def away(*_: Any) -> Any:
         raise BlockingCall("away")
 
-    monkeypatch.setattr(harbor.client.lookup, "is_served", away)
+    monkeypatch.setattr(jobs, "is_served", away)
     handle = handlers.leaf.enqueue()
     with pytest.raises(TimeoutError, match="it goes on, ask again later"):
         handle.result(0)

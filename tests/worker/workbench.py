@@ -1,6 +1,7 @@
 """A worker on a private memory store with a manual clock, and the signals that tests wait on."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -116,6 +117,23 @@ class Bench:
         while all(loop is self._loop for _, loop in list(self.clock._sleepers.values())):
             await asyncio.sleep(0)
 
+    async def ran(self, handler: Callable[..., Any], *jobs: JobRecord, **options: Any) -> Worker:
+        """A worker that has run jobs of the type "t", and what they brought, until there were no more."""
+        worker = self.worker(**options)
+        worker.register("t", handler)
+        await self.enqueue(*jobs)
+        await worker.arun(until_empty=True)
+        return worker
+
+    @asynccontextmanager
+    async def serving(self, handler: Callable[..., Any], *jobs: JobRecord, **options: Any) -> AsyncIterator[Worker]:
+        """A worker that runs jobs of the type "t" in the background; stopped at the end."""
+        worker = self.worker(**options)
+        worker.register("t", handler)
+        await self.enqueue(*jobs)
+        async with self.running(worker):
+            yield worker
+
     @asynccontextmanager
     async def running(self, worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
         """The worker in the background; stopped at the end."""
@@ -131,30 +149,33 @@ def job(id: str, type: str = "t", **fields: Any) -> JobRecord:
     return JobRecord(id=id, type=type, **fields)
 
 
-Test = Callable[[Bench], Coroutine[Any, Any, None]]
+Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def bench_test(test: Test) -> Callable[[], None]:
+def bench_test(test: Test) -> Callable[..., None]:
     """A test on a fresh bench and a loop of its own: once with an observer of all events, once without JobReserved.
 
-    One that waits for a JobReserved itself runs only with that observer.
+    One that waits for a JobReserved itself runs only with that observer. What it takes after its bench are parameters
+    and fixtures.
     """
     return _wrapped(test, [()] if "JobReserved" in test.__code__.co_names else [(), (JobReserved,)])
 
 
-def heard_test(test: Test) -> Callable[[], None]:
+def heard_test(test: Test) -> Callable[..., None]:
     """The same for a test that checks all events: it runs only with the observer of all events."""
     return _wrapped(test, [()])
 
 
-def _wrapped(test: Test, ways: list[tuple[type[Event], ...]]) -> Callable[[], None]:
-    def wrapped() -> None:
+def _wrapped(test: Test, ways: list[tuple[type[Event], ...]]) -> Callable[..., None]:
+    def wrapped(**values: Any) -> None:
         async def go(deaf_to: tuple[type[Event], ...]) -> None:
-            await test(Bench(deaf_to=deaf_to))
+            await test(Bench(deaf_to=deaf_to), **values)
 
         for deaf_to in ways:
             run(go(deaf_to))
 
     wrapped.__name__ = test.__name__
     wrapped.__doc__ = test.__doc__
+    _, *rest = inspect.signature(test).parameters.values()
+    wrapped.__signature__ = inspect.Signature(rest)  # type: ignore[attr-defined]  # pytest reads it
     return wrapped

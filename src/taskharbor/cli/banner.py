@@ -19,8 +19,8 @@ from taskharbor.cli.target import Target
 from taskharbor.model.events import Observers
 from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.model.process_events import SupervisorServing
-from taskharbor.ops.builtin_types import BUILTIN_TYPES
-from taskharbor.ops.text import one_line
+from taskharbor.store.text import one_line, plural
+from taskharbor.tasks.builtin_types import BUILTIN_TYPES
 from taskharbor.worker.supervisor import messages
 
 logger = logging.getLogger("taskharbor.worker")
@@ -33,7 +33,7 @@ def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
     harbor = target.harbor
     if harbor is None:
         return messages.Offer(target.place, queues or (DEFAULT_QUEUE,), BUILTIN_TYPES, (), target.in_memory)
-    default = harbor.client.default_queue
+    default = harbor._store.default_queue
     used = tuple(sorted({task.queue or default for task in harbor.tasks.values()}))
     return messages.Offer(
         target.place, queues or harbor.declared_queues, harbor.handlers.types(), used, target.in_memory
@@ -68,7 +68,7 @@ class Greeting:
 
         names = [one_line(name) for name in offer.tasks[:MAX_NAMED_TASKS]]
         more = f", and {len(offer.tasks) - MAX_NAMED_TASKS} more" if offer.tasks[MAX_NAMED_TASKS:] else ""
-        jobs = f"{self.concurrency} job{'' if self.concurrency == 1 else 's'} at once"
+        jobs = f"{plural(self.concurrency, 'job')} at once"
         each = f"{self.processes}, each with {jobs}" if self.processes > 1 else f"1, with {jobs}"
         facts = {
             "store": offer.store,

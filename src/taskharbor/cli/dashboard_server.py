@@ -135,9 +135,9 @@ def _function(path: str) -> Any:
 
 def sessions_of(harbor: Harbor, port: int, token: str | None, secure: bool = False) -> Sessions:
     """Sessions of people who may do everything: the person at this shell, or those who know the token."""
-    from taskharbor.client.audit import actor
     from taskharbor.dashboard.sessions import Sessions
     from taskharbor.ops.access import Access
+    from taskharbor.store.audit import actor
 
     name = actor(None) if token is None else os.environ.get("TASKHARBOR_BY") or "dashboard token"
     cookie = f"taskharbor_{port}"

@@ -15,7 +15,7 @@ import traceback
 
 import click
 
-from taskharbor.ops.text import safe_text
+from taskharbor.store.text import safe_text
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from taskharbor.cli.acting import reveal
-from taskharbor.cli.output import at_terminal, write, write_facts, write_json, write_table
-from taskharbor.cli.store import call_store
+from taskharbor.cli.output import write, write_facts, write_json, write_table
+from taskharbor.cli.store import call_store, reveal
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo
 from taskharbor.ops import json_output
-from taskharbor.ops.ids import find_job
 from taskharbor.ops.job_view import tries_of
-from taskharbor.ops.redaction import HIDDEN, Redaction
-from taskharbor.ops.text import first_line, one_line
-from taskharbor.ops.timefmt import format_duration, relative, with_distance
+from taskharbor.store.ids import find_job
+from taskharbor.store.redaction import HIDDEN, Redaction
+from taskharbor.store.text import first_line, one_line
+from taskharbor.store.timefmt import format_duration, relative, with_distance
 
 COLUMNS = (
     Column("#", right=True),
@@ -35,17 +34,10 @@ _SECONDS = {"waited_seconds": "waited", "ran_seconds": "ran", "timeout": "timeou
 _FIRST = ("id", "type", "queue", "state", "progress", "began_at", "ran_on", "waited_seconds", "ran_seconds")
 
 
-def read_one(
-    target: Target, typed: str, check: Callable[[Driver], object] | None = None, redaction: Redaction = HIDDEN
-) -> tuple[JobInfo, datetime]:
-    """The job that was meant, and the store's time. `check`: called with the driver first, and may raise.
-
-    That a payload will be shown is written into the audit.
-    """
+def read_one(target: Target, typed: str, redaction: Redaction = HIDDEN) -> tuple[JobInfo, datetime]:
+    """The job that was meant, and the store's time. That a payload will be shown is written into the audit."""
 
     async def read(driver: Driver, now: datetime) -> tuple[JobInfo, datetime]:
-        if check is not None:
-            check(driver)
         info = await find_job(driver, typed, now)
         await reveal(driver, now, redaction, [info.job.id])
         return info, now
@@ -58,12 +50,17 @@ def write_job(target: Target, typed: str, redaction: Redaction) -> None:
     info, now = read_one(target, typed, redaction=redaction)
     facts = json_output.whole(info, redaction, now)
     if target.json:
-        write_json(facts, one=any(isinstance(facts[name], msgspec.Raw) for name in ("payload", "result")))
+        write_json(facts, one=is_raw(facts))
         return
     write_facts(job_lines(facts, tries_of(info), now))
     if facts["executions"]:
         write("")
         write_executions(facts["executions"], facts["missing"], now)
+
+
+def is_raw(facts: dict[str, Any]) -> bool:
+    """Whether a value is so deep that it can only be copied as it is, on one line."""
+    return any(isinstance(facts[name], msgspec.Raw) for name in ("payload", "result"))
 
 
 def write_attempts(target: Target, typed: str, redaction: Redaction) -> None:
@@ -91,10 +88,7 @@ def write_executions(rows: Sequence[dict[str, Any]], missing: int, now: datetime
         for row in rows
     ]
     errors = [first_line(row["error"] or row["error_class"] or "") for row in rows]
-    if not at_terminal():
-        write_table((*COLUMNS, Column("error")), [[*row, error] for row, error in zip(cells, errors, strict=True)])
-    else:
-        write_table(COLUMNS, cells, below=errors)
+    write_table(COLUMNS, cells, below=errors, title="error")
     if missing:
         write(f"{missing} more of which no record is kept")
 

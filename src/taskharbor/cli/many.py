@@ -2,33 +2,43 @@
 
 What the person saw is what the operation takes: the filter is frozen at the moment of the preview (the cut), and given
 to the operation as its `until`. What dies later is not touched.
+
+This process carries the operation out, beside whatever workers do of it, and shows how far it is. Ctrl-C leaves the
+operation, it does not stop it: workers go on, and the commands that stop or resume it are printed.
 """
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.confirm import confirm, expect_person
-from taskharbor.cli.errors import usage_error
-from taskharbor.cli.following import follow
-from taskharbor.cli.output import at_terminal, write, write_facts, write_json, write_table
-from taskharbor.cli.selection import Selection
-from taskharbor.cli.table import Column
+from taskharbor.cli.asking import confirm, expect_person
+from taskharbor.cli.errors import EXIT_INTERRUPTED, EXIT_REFUSED, usage_error
+from taskharbor.cli.output import terminal_width, write, write_facts, write_hanging, write_json, write_table
+from taskharbor.cli.selection import Selection, as_options
+from taskharbor.cli.store import Operator, act
+from taskharbor.cli.table import Column, cut
 from taskharbor.cli.target import Target
+from taskharbor.model.errors import DriverError
 from taskharbor.ops import json_output
-from taskharbor.ops.operation_words import PAST
+from taskharbor.ops.operation_words import PAST, outcome_words, progress_words
 from taskharbor.ops.preview import Preview, read_preview
-from taskharbor.ops.redaction import HIDDEN
-from taskharbor.ops.timefmt import format_duration, format_moment, relative
+from taskharbor.store.redaction import HIDDEN
+from taskharbor.store.text import command
+from taskharbor.store.timefmt import format_duration, format_moment, relative
 
 if TYPE_CHECKING:
     from taskharbor.client.operation import Operation
+    from taskharbor.ops.operations import OperationRow
+    from taskharbor.store.bulk.operations import OperationProgress
 
+LINE_EVERY_S = 10.0  # in a log, where lines stay
 MAX_NAMED = 5  # commands that an error suggests
 COLUMNS = (
     Column("id", whole=True, ids=True),
@@ -82,11 +92,9 @@ def wrong_options(selection: Selection, error: Exception) -> Exception:
 
 def _with_error(selection: Selection, name: str) -> str:
     """The command again, with the filter that was typed and another class."""
-    from taskharbor.cli.dead_summary import options_of
-
     given = {**selection.given, "error": name}
-    state = f"--state {given['state']} " if "state" in given and not selection.command.startswith("dlq ") else ""
-    return f"taskharbor {selection.command} {state}{options_of(given)}"
+    state = ["--state", str(given["state"])] if "state" in given and not selection.command.startswith("dlq ") else []
+    return command(*selection.command.split(), *state, *as_options(given))
 
 
 async def _preview(operator: Operator, selection: Selection, action: str, options: dict[str, Any]) -> Preview:
@@ -137,11 +145,7 @@ def _write_preview(
         [i.job.id, i.job.type, i.job.queue, i.state.value, relative(i.job.finished_at or i.job.created_at, now)]
         for i in preview.sample
     ]
-    reasons = [HIDDEN.why(info.job) for info in preview.sample]
-    if at_terminal():
-        write_table(COLUMNS, rows, below=reasons)
-    else:
-        write_table((*COLUMNS, Column("reason")), [[*row, why] for row, why in zip(rows, reasons, strict=True)])
+    write_table(COLUMNS, rows, below=[HIDDEN.why(info.job) for info in preview.sample], title="reason")
     if found.count.n > len(rows):
         write("…")
     for note in preview.notes:
@@ -172,3 +176,86 @@ def _facts(selection: Selection, preview: Preview, options: dict[str, Any]) -> l
     if isinstance(spread, timedelta):
         facts.append(("over", format_duration(spread)))
     return facts
+
+
+# Following an operation
+
+
+class ProgressLine:
+    """How far an operation is: one line that is written over on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._live = sys.stderr.isatty()
+        self._quiet = quiet and not self._live
+        self._next = time.monotonic() + LINE_EVERY_S
+
+    def __call__(self, progress: OperationProgress) -> None:
+        """Show the progress of an operation that has not ended."""
+        if progress.status.ended or self._quiet:
+            return
+        if self._live:
+            click.echo(f"\r\x1b[K{cut(progress_words(progress), terminal_width() - 1)}", err=True, nl=False)
+        elif time.monotonic() >= self._next:
+            click.echo(progress_words(progress), err=True)
+            self._next = time.monotonic() + LINE_EVERY_S
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def follow(target: Target, begin: Callable[[Operator], Awaitable[Operation]], *, detach: bool = False) -> None:
+    """Begin an operation, or find one, and carry it out. `detach`: leave it to workers."""
+    began: list[str] = []
+    line = ProgressLine(quiet=target.json)
+
+    async def run(operator: Operator) -> tuple[OperationRow, bool]:
+        from taskharbor.ops.operations import read_operation
+
+        operation = await begin(operator)
+        began.append(operation.id)
+        if not detach:
+            await operation.arun(on_progress=line)
+        served = bool(await operator.driver.workers(operator.now)) if detach else True
+        return await read_operation(operator.store, operation.id), served
+
+    try:
+        found, served = act(target, run)
+    except KeyboardInterrupt:
+        line.clear()
+        if not began:
+            raise
+        _left(began[0])
+        sys.exit(EXIT_INTERRUPTED)
+    except DriverError:
+        line.clear()
+        if began:
+            _left(began[0])
+        raise
+    line.clear()
+    _report(target, found, served)
+
+
+def _left(id: str) -> None:
+    click.echo(f"operation {id} was left, not stopped: workers go on", err=True)
+    click.echo(f"to go on here: {command('dlq', 'operations', 'resume', id)}", err=True)
+    click.echo(f"to stop it: {command('dlq', 'operations', 'stop', id)}", err=True)
+
+
+def _report(target: Target, found: OperationRow, served: bool) -> None:
+    """Print how an operation stands; exit with code 1 unless it is done or goes on."""
+    if target.json:
+        write_json({"operation": json_output.operation(found)})
+    else:
+        write_hanging("", outcome_words(found))
+        if found.status != "done":
+            write(f"try: {command('dlq', 'operations', 'show', found.id)}")
+    if not served:
+        click.echo(
+            "note: no worker sent a heartbeat in the last minute; "
+            f"`{command('dlq', 'operations', 'resume', found.id)}` carries it out here",
+            err=True,
+        )
+    if found.status.ended and found.status != "done":
+        sys.exit(EXIT_REFUSED)

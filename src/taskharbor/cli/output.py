@@ -1,7 +1,7 @@
 """How output is written: a table on a terminal, plain columns in a pipe, JSON for a script.
 
 In a pipe there are no colours, no cell is truncated, and a row is one line. Text from a store passes through
-`taskharbor.ops.text` first. Only `stats --watch` and the progress bars of `demo` import rich.
+`taskharbor.store.text` first. Only `stats --watch` and the progress bars of `demo` import rich.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import click
 import msgspec
 
 from taskharbor.cli.table import Column, display_width, fitted_lines, in_colour, plain_lines, style
-from taskharbor.ops.text import clean, one_line
+from taskharbor.store.text import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from taskharbor.cli.target import Target
 
 # Control characters that JSON does not escape but a terminal may interpret, and marks that change the direction.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -43,11 +45,24 @@ def write_json(value: Any, *, one: bool = False) -> None:
     click.echo(_UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 
-def write_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], below: Sequence[str] = ()) -> None:
-    """Print a table. `below`: a line under each row, on a terminal only."""
+def write_answer(target: Target, facts: Any, text: str) -> None:
+    """Print what a command did: the facts for a script, or a line for a person."""
+    if target.json:
+        write_json(facts)
+    else:
+        write(text)
+
+
+def write_table(
+    columns: Sequence[Column], rows: Iterable[Sequence[str]], below: Sequence[str] = (), title: str = ""
+) -> None:
+    """Print a table. `below`: a line under each row on a terminal; in a pipe a last column with this `title`."""
     cleaned = [[one_line(cell) for cell in row] for row in rows]
     if at_terminal():
         lines = fitted_lines(columns, cleaned, terminal_width(), [one_line(text) for text in below])
+    elif title:
+        more = [[*row, one_line(text)] for row, text in zip(cleaned, below, strict=True)]
+        lines = plain_lines((*columns, Column(title)), more)
     else:
         lines = plain_lines(columns, cleaned)
     click.echo("\n".join(lines))

@@ -8,9 +8,10 @@ from typing import Any
 from taskharbor.cli.output import at_terminal, write, write_table
 from taskharbor.cli.table import Column
 from taskharbor.ops import json_output
-from taskharbor.ops.overview import MAX_COUNTED, Overview
-from taskharbor.ops.text import one_line
-from taskharbor.ops.timefmt import format_duration, relative
+from taskharbor.ops.overview import Overview
+from taskharbor.store.queues import MAX_EXACT_JOBS
+from taskharbor.store.text import one_line
+from taskharbor.store.timefmt import format_duration, relative
 
 ALWAYS_SHOWN = ("ready", "inflight", "dlq")  # columns that are printed even if every count is zero
 
@@ -40,7 +41,7 @@ def queue_table(found: Overview, *, narrow: bool) -> tuple[list[Column], list[li
 
 
 def _number(count: int) -> str:
-    return f"{count}+" if count >= MAX_COUNTED else str(count)
+    return f"{count}+" if count >= MAX_EXACT_JOBS else str(count)
 
 
 def _wait(row: dict[str, Any], now: datetime) -> str:

@@ -1,34 +1,36 @@
-"""Which jobs a command changes: by their ids, or by a filter. Never both, and never all of them by accident."""
+"""Which jobs a command changes: by their ids, or by a filter. Never both, and never all of them by accident.
+
+Of jobs with ids: which were changed, and which were refused and why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli.errors import usage_error
-from taskharbor.cli.time_options import parse_duration, parse_time
+from taskharbor.cli.asking import confirm
+from taskharbor.cli.errors import EXIT_REFUSED, usage_error
+from taskharbor.cli.options import choose_time
+from taskharbor.cli.output import write, write_json
+from taskharbor.cli.store import Operator, act, call_store
+from taskharbor.cli.target import Target
+from taskharbor.drivers.base import Driver
+from taskharbor.model.errors import JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.job import State
-from taskharbor.ops.json_output import STATES
-from taskharbor.ops.text import one_line
-from taskharbor.ops.timefmt import format_duration, format_moment
+from taskharbor.store.ids import is_prefix, job_id
+from taskharbor.store.text import one_line, safe_text
+from taskharbor.store.timefmt import format_duration, format_moment
 
 if TYPE_CHECKING:
-    from taskharbor.cli.acting import Operator
     from taskharbor.client.jobs import Jobs
-
-F = TypeVar("F", bound=Callable[..., Any])
+    from taskharbor.ops.actions import Actions
 
 FILTERS = ("state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until")
-ERROR_HELP = (
-    "Only jobs whose last error is of this class: zipfile.BadZipFile, or builtins.KeyError for one of Python's own. "
-    "A name without a module finds every class of that name; a command that changes jobs refuses it and says which "
-    "there are."
-)
-_PACE = {"spread": "--spread", "canary": "--canary", "max_failures": "--max-failures"}
 _WORDS = {
     "queue": "in the queue {}",
     "type": "of type {}",
@@ -67,19 +69,19 @@ class Selection:
 async def filtered(operator: Operator, given: dict[str, Any]) -> Jobs:
     """The filter that was typed; a usage error names the option that is wrong."""
     if "flow" in given:
-        from taskharbor.ops.ids import flow_id
+        from taskharbor.store.ids import flow_id
 
         given = {**given, "flow": await flow_id(operator.driver, given["flow"], operator.now)}
-    times = {name: operator.now - given[name] for name in ("since", "until") if isinstance(given.get(name), timedelta)}
     try:
-        return operator.client.jobs(**{**given, **times})
+        return operator.client.jobs(**choose_time(given, operator.now))
     except (TypeError, ValueError) as error:
         raise usage_error(f"--{error}") from error
 
 
-def in_words(given: dict[str, Any]) -> str:
-    """A filter as a person says it."""
-    return " ".join(_in_words(given))
+def in_words(given: dict[str, Any], number: int | None = None) -> str:
+    """A filter as a person says it; with the number of its jobs, if that is known."""
+    words = " ".join(_in_words(given))
+    return words if number is None else f"{number:,} {words.replace('jobs', 'job', 1) if number == 1 else words}"
 
 
 def _in_words(given: dict[str, Any]) -> Iterator[str]:
@@ -88,78 +90,28 @@ def _in_words(given: dict[str, Any]) -> Iterator[str]:
     for name, words in _WORDS.items():
         if given.get(name) is not None:
             yield words.format(one_line(given[name]))
-    for name, word in (("since", "since"), ("until", "before")):
+    for name, before in (("since", "since"), ("until", "before")):
         moment = given.get(name)
         if isinstance(moment, datetime):
-            yield f"{word} {format_moment(moment)}"
+            yield f"{before} {format_moment(moment)}"
         elif isinstance(moment, timedelta):
             yield (
                 f"of the last {format_duration(moment)}" if name == "since" else f"older than {format_duration(moment)}"
             )
 
 
-def error_options(command: F) -> F:
-    """Add the filters that dead jobs are chosen by."""
-    for option in (
-        click.option("--fingerprint", metavar="TEXT", help="Only jobs whose last error has this fingerprint."),
-        click.option("--error", metavar="CLASS", help=ERROR_HELP),
-        click.option("--until", callback=parse_time, metavar="TIME", help="The same, before this time."),
-        click.option(
-            "--since",
-            callback=parse_time,
-            metavar="TIME",
-            help="Only jobs that ended at this time or later; unfinished ones: that were created then. 2h and 1d mean "
-            "that long ago; a moment is 2030-01-31T09:00:00Z.",
-        ),
-        click.option("--group", metavar="NAME", help="Only jobs of this group."),
-        click.option("--type", metavar="TYPE", help="Only jobs of this type."),
-        click.option("--queue", metavar="NAME", help="Only jobs in this queue."),
-    ):
-        command = option(command)
-    return command
-
-
-def any_state_options(command: F) -> F:
-    """Add the filters of a command for jobs in any state. Place this above `many_options`."""
-    flow = click.option("--flow", metavar="ID", help="Only jobs of this workflow.")
-    return click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")(flow(command))
-
-
-def many_options(command: F) -> F:
-    """Add the ids, the filters, and how to act on many jobs."""
-    for option in (
-        click.option("--detach", is_flag=True, help="With a filter: let workers do it, and return at once."),
-        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
-        click.option("--dry-run", is_flag=True, help="Show which jobs would be changed, and change nothing."),
-        click.option(
-            "--limit", type=click.IntRange(1), metavar="N", help="With a filter: at most N jobs, oldest first."
-        ),
-    ):
-        command = option(command)
-    return click.argument("ids", nargs=-1, metavar="[ID]…")(error_options(command))
-
-
-def pace_options(command: F) -> F:
-    """Add how jobs are brought back that are many."""
-    for option in (
-        click.option(
-            "--max-failures",
-            type=click.IntRange(0),
-            metavar="N",
-            help="With --canary: go on if at most N of them die again.  [default: 0]",
-        ),
-        click.option(
-            "--canary",
-            type=click.IntRange(1, 100),
-            metavar="N",
-            help="Try N jobs first. If they die again, the others stay as they are.",
-        ),
-        click.option(
-            "--spread", callback=parse_duration, metavar="DURATION", help="Let them start over this time, not at once."
-        ),
-    ):
-        command = option(command)
-    return command
+def as_options(given: dict[str, Any]) -> list[str]:
+    """A filter as the words to type for it; without the state, which the command may imply."""
+    words: list[str] = []
+    for name, value in given.items():
+        if name == "state":
+            continue
+        if isinstance(value, datetime):
+            value = value.isoformat()
+        elif isinstance(value, timedelta):
+            value = f"{value.total_seconds():g}s"
+        words += [f"--{name.replace('_', '-')}", value]
+    return words
 
 
 def select(command: str, options: dict[str, Any], *, state: State | None = None) -> Selection:
@@ -177,11 +129,9 @@ def select(command: str, options: dict[str, Any], *, state: State | None = None)
         given["until"] = older
     limit, detach = options.pop("limit"), options.pop("detach")
     if ids:
-        extra = [f"--{name}" for name in given]
-        extra += [
-            flag for flag, is_there in (("--all", everything), ("--limit", limit), ("--detach", detach)) if is_there
-        ]
-        extra += [flag for name, flag in _PACE.items() if options.get(name) is not None]
+        more = {"all": everything or None, "limit": limit, "detach": detach or None}
+        more |= {name.replace("_", "-"): options.get(name) for name in ("spread", "canary", "max_failures")}
+        extra = [f"--{name}" for name in (*given, *(name for name, value in more.items() if value is not None))]
         if extra:
             raise usage_error(
                 f"{command}: expected ids or a filter, got ids and {', '.join(extra)}; {extra[0]} is for a filter"
@@ -195,3 +145,110 @@ def select(command: str, options: dict[str, Any], *, state: State | None = None)
     elif "state" in given:
         given["state"] = State(given["state"])
     return Selection(command, ids, given, limit, options.pop("dry_run"), options.pop("yes"), detach)
+
+
+# Jobs with ids
+
+
+@dataclass
+class BulkResult:
+    """Ids that succeeded, and ids that were refused with their errors."""
+
+    done: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, id: str, error: TaskHarborError | None) -> None:
+        """Record the outcome for one more job."""
+        if error is None:
+            self.done.append(id)
+        else:
+            self.refused.append((id, str(error)))
+
+
+def change_jobs(
+    target: Target,
+    selection: Selection,
+    call: Callable[[Actions, list[str]], Awaitable[Sequence[TaskHarborError | None]]],
+    action: str,
+    *,
+    past: str,
+    takes: Collection[State],
+    **options: Any,
+) -> None:
+    """Change the selected jobs: those of a filter by an operation for this `action`, those with ids by `call`.
+
+    `past`: the action as a person says that it was done. `takes`: jobs in these states. `options`: of the operation.
+    """
+    if not selection.ids:
+        from taskharbor.cli.many import change_many
+
+        change_many(target, selection, action, **options)
+        return
+    if selection.dry_run:
+        would_change(target, selection.ids, takes, past)
+        return
+    ids, result = full_ids(target, selection.ids)
+    if ids and action != "requeue":
+        what = f"{len(ids)} jobs" if len(ids) > 1 else f"job {ids[0]}"
+        confirm(f"{action.capitalize()} {what}?", selection.yes)
+
+    async def change(operator: Operator) -> None:
+        for id, error in zip(ids, await call(operator.actions, ids), strict=True):
+            result.add(id, error)
+
+    act(target, change)
+    finish(result, past, target)
+
+
+def full_ids(target: Target, typed: Sequence[str]) -> tuple[list[str], BulkResult]:
+    """The ids that a command was given, each whole and once; and those refused because no job, or several, fit."""
+    result = BulkResult()
+    if not any(map(is_prefix, typed)):
+        return list(dict.fromkeys(typed)), result
+
+    async def read(driver: Driver, now: datetime) -> list[str]:
+        found: dict[str, None] = {}
+        for each in typed:
+            try:
+                found[await job_id(driver, each, now)] = None
+            except JobNotFound as error:
+                result.add(each, error)
+        return list(found)
+
+    return call_store(target, read), result
+
+
+def would_change(target: Target, typed: Sequence[str], states: Collection[State], what: str) -> None:
+    """Print what a command would do with the jobs of these ids; exit with code 1 if it would refuse one."""
+    found, result = full_ids(target, typed)
+
+    async def read(driver: Driver, now: datetime) -> BulkResult:
+        for id in found:
+            try:
+                info = await driver.inspect(id, now)
+            except JobNotFound as error:
+                result.add(id, error)
+                continue
+            takes = " and ".join(state.value for state in State if state in states)
+            wrong = WrongState(f"job {id} is {info.state}; this takes {takes}")
+            result.add(id, None if info.state in states else wrong)
+        return result
+
+    finish(call_store(target, read), what, target, dry_run=True)
+
+
+def finish(result: BulkResult, what: str, target: Target, *, dry_run: bool = False) -> None:
+    """Print the result; exit with code 1 if a job was refused."""
+    one, many = ("would be", "would be") if dry_run else ("was", "were")
+    if target.json:
+        refused = [{"id": id, "error": error} for id, error in result.refused]
+        write_json({"would" if dry_run else "done": result.done, "refused": refused})
+    elif len(result.done) == 1:
+        write(f"{one_line(result.done[0])} {one} {what}")
+    elif result.done or not result.refused:
+        write(f"{len(result.done)} jobs {many} {what}")
+    if not target.json:
+        for _, error in result.refused:
+            click.echo(f"taskharbor: {safe_text(error)}", err=True)
+    if result.refused:
+        sys.exit(EXIT_REFUSED)

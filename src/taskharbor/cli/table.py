@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from taskharbor.ops.ids import short_ids
+from taskharbor.store.ids import short_ids
 
 MIN_COLUMN_WIDTH = 6
 ID_WIDTH = 26  # of a ULID

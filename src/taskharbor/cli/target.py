@@ -9,16 +9,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from taskharbor.cli.errors import CommandError, usage_error
-from taskharbor.ops.text import one_line
+from taskharbor.cli.options import OptionDecorator, choice, together, word
+from taskharbor.store.text import one_line
 
 if TYPE_CHECKING:
     from taskharbor.drivers.base import Driver
     from taskharbor.harbor import Harbor
+    from taskharbor.tasks.task import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +67,7 @@ class Target:
 
         found = load(self.app, self.imports)
         if self.given is not None:
-            found.client.use(self.given)
+            found._store.use(self.given)
         return found
 
     @functools.cached_property
@@ -76,7 +78,7 @@ class Target:
         if self.given is not None:
             dsn = self.given
         elif harbor is not None:
-            dsn = harbor.client.dsn
+            dsn = harbor._store.dsn
         elif self.kind == "memory":
             dsn = "memory://"
         else:
@@ -129,6 +131,15 @@ class Target:
             )
 
 
+def task_of(target: Target, harbor: Harbor, type: str, verb: str) -> Task[Any, Any]:
+    """The task of the app that --job names; a usage error if there is none. `verb`: what the command does."""
+    task = harbor.tasks.get(type)
+    if task is None:
+        known = ", ".join(sorted(harbor.tasks)) or "none"
+        raise usage_error(f"--job: {target.app} has no task {type!r}; it has: {known}. Omit --app to {verb} it anyway")
+    return task
+
+
 def file_of(driver: Driver) -> str | None:
     """The file in which a driver keeps its jobs; None if it uses no file."""
     path = getattr(getattr(driver, "options", None), "path", None)
@@ -159,55 +170,45 @@ def _agree(kind: str | None, dsn: str | None, given: bool) -> None:
     raise usage_error(f"--driver {kind} needs an address as well: --dsn {kind}://… or ${ENVIRONMENT}")
 
 
+options: OptionDecorator = together(
+    word(
+        "--dsn",
+        "DSN",
+        f"The store, for example sqlite:///jobs.db or postgresql://host/db.  [env: {ENVIRONMENT}]",
+    ),
+    word("--driver", "NAME", "memory, sqlite, postgres or redis; not needed with --dsn, whose scheme selects it."),
+    word("--app", "MODULE:NAME", "The application's Harbor, for example tasks:harbor."),
+    choice("--output", OUTPUTS, "Output format: table for people (default), json for scripts."),
+)
+"""Adds `--dsn`, `--driver`, `--app` and `--output` to a command."""
+
+
 def shared(function: F) -> F:
     """Add the options that all commands share; the command receives them as `target`."""
 
     @functools.wraps(function)
-    def with_target(*args: Any, **options: Any) -> Any:
+    def with_target(*args: Any, **given: Any) -> Any:
         before = click.get_current_context().find_root().params
         for name, example in (("dsn", "an address such as sqlite:///jobs.db"), ("app", "module:name")):
-            if "" in (options.get(name), before.get(name)):  # --dsn "$UNSET" must not select the default store
+            if "" in (given.get(name), before.get(name)):  # --dsn "$UNSET" must not select the default store
                 raise usage_error(f"--{name}: expected {example}, got an empty value")
         names = ("dsn", "driver", "app", "output")
-        given = {name: options.pop(name, None) or before.get(name) for name in names}
-        target = Target(**given, imports=options.pop("imports", ()))
+        values = {name: given.pop(name, None) or before.get(name) for name in names}
+        target = Target(**values, imports=given.pop("imports", ()))
         if target.given is None and ENVIRONMENT in os.environ:  # a missing secret must not select the default store
             raise usage_error(
                 f"${ENVIRONMENT} is set, but empty; set it to an address such as sqlite:///jobs.db, or unset it"
             )
-        return function(*args, target=target, **options)
+        return function(*args, target=target, **given)
 
-    return options(with_target)  # type: ignore[return-value]  # click's decorators return Any
-
-
-def importing(function: F) -> F:
-    """Add `--import` to a command that uses the app's tasks. Place this decorator below `shared`."""
-    return click.option(
-        "--import",
-        "imports",
-        multiple=True,
-        metavar="MODULE",
-        help="With --app: also import this module, for the tasks it declares (repeatable).",
-    )(function)
+    return cast(F, options(with_target))
 
 
-def options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--dsn`, `--driver`, `--app` and `--output` to a command."""
-    for option in (
-        click.option(
-            "--output", type=click.Choice(OUTPUTS), help="Output format: table for people (default), json for scripts."
-        ),
-        click.option("--app", metavar="MODULE:NAME", help="The application's Harbor, for example tasks:harbor."),
-        click.option(
-            "--driver",
-            metavar="NAME",
-            help="memory, sqlite, postgres or redis; not needed with --dsn, whose scheme selects it.",
-        ),
-        click.option(
-            "--dsn",
-            metavar="DSN",
-            help=f"The store, for example sqlite:///jobs.db or postgresql://host/db.  [env: {ENVIRONMENT}]",
-        ),
-    ):
-        function = option(function)
-    return function
+importing: OptionDecorator = word(
+    "--import",
+    "MODULE",
+    "With --app: also import this module, for the tasks it declares (repeatable).",
+    "imports",
+    multiple=True,
+)
+"""Adds `--import` to a command that uses the app's tasks. Place this decorator below `shared`."""

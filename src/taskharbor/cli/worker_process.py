@@ -23,7 +23,7 @@ from taskharbor.cli.target import Target, family
 from taskharbor.drivers.registry import location_of
 from taskharbor.observe.formatting import configure_logging
 from taskharbor.worker import Worker
-from taskharbor.worker.supervisor import messages, orphan
+from taskharbor.worker.supervisor import messages, process_end
 from taskharbor.worker.supervisor.child_channel import ChildChannel
 
 logger = logging.getLogger("taskharbor.worker")
@@ -37,8 +37,8 @@ def main(number: int) -> int:
     setup = messages.read_setup(heard.readline())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker handles signals: no traceback from an import
     configure_logging(setup.log_format, setup.log_level, errors=setup.log_errors)
-    orphan.arm(setup.shutdown_timeout + orphan.SETTLE_S + orphan.EXIT_S)
-    link = ChildChannel(line, heard, setup.max_jobs, partial(orphan.end, setup.shutdown_timeout))
+    process_end.arm(setup.shutdown_timeout + process_end.SETTLE_S + process_end.EXIT_S)
+    link = ChildChannel(line, heard, setup.max_jobs, partial(process_end.end, setup.shutdown_timeout))
     link.listen()
     try:
         worker = make(setup, link)

@@ -13,25 +13,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from taskharbor.client import polling
-from taskharbor.client.budget import Budget
-from taskharbor.client.portal import refuse_on_loop
-from taskharbor.client.requeue import checked_again
+from taskharbor.client import waiting
 from taskharbor.client.twins import both
 from taskharbor.model.current_job import is_in_handler
-from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
+from taskharbor.model.errors import JobCancelled, JobDead
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import Duration
+from taskharbor.store import jobs
+from taskharbor.store.access import refuse_on_loop
+from taskharbor.store.flows import checked_requeue
 from taskharbor.tasks.migration_hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from taskharbor.client.access import StoreAccess
-    from taskharbor.client.client import Client
-    from taskharbor.client.watching import Watch
-    from taskharbor.model.attempts import Attempt
+    from taskharbor.model.executions import Attempt
     from taskharbor.model.progress import Progress
+    from taskharbor.store.access import StoreAccess
+    from taskharbor.store.session import Store, StoreCall
     from taskharbor.tasks.signature import Signature
 
 T = TypeVar("T")
@@ -44,14 +43,6 @@ def dead(job: JobRecord) -> JobDead:
 
     reason, last_error = without_payload(job, job.reason, job.last_error)
     return JobDead(job.id, reason, last_error, job.error_class)
-
-
-def no_record(id: str) -> JobNotFound:
-    """The error for a job that is gone, with what may have become of it."""
-    return JobNotFound(
-        f"job {id} has no record: it was deleted, its transaction was rolled back, or it ended longer ago "
-        "than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
-    )
 
 
 class JobHandle(Generic[R_co]):
@@ -69,20 +60,20 @@ class JobHandle(Generic[R_co]):
     41 done 2 1
     """
 
-    __slots__ = ("_client", "_returns", "_signature", "_type", "existed", "id")
+    __slots__ = ("_returns", "_signature", "_store", "_type", "existed", "id")
 
     _called = "handle"
 
     def __init__(
         self,
-        client: Client,
+        store: Store,
         id: str,
         existed: bool = False,
         returns: Any = Any,
         type: str | None = None,
         signature: Signature | None = None,
     ) -> None:
-        self._client = client
+        self._store = store
         self._returns = returns
         self._type = type  # with `_signature`: those of the task that the handle came from
         self._signature = signature
@@ -98,7 +89,7 @@ class JobHandle(Generic[R_co]):
             raise missing("a handle", name, OF_HANDLES, "handle")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobHandle) and other.id == self.id and other._client.is_same(self._client)
+        return isinstance(other, JobHandle) and other.id == self.id and other._store.is_same(self._store)
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -106,21 +97,21 @@ class JobHandle(Generic[R_co]):
     # The job, or the one that took its place -------------------------------------------------------------------
 
     @both
-    async def status(self, budget: Budget) -> State:
+    async def status(self, call: StoreCall) -> State:
         """The job's state now. Blocks for one read of the store."""
-        return (await self._read(budget)).state
+        return (await jobs.job(call, self.id)).state
 
     astatus = status.awaited
 
     @both(polls=True)
-    async def result(self, budget: Budget, timeout: Duration | None = None) -> R_co:
+    async def result(self, call: StoreCall, timeout: Duration | None = None) -> R_co:
         """Wait for the job's end and return what its handler returned.
 
         Raises TimeoutError (the job goes on), JobDead, JobCancelled, or JobNotFound if its record is gone. In a handler
         it needs a timeout, unless the job has ended. `timeout` is for the job; each read of the store on the way has
         the time of any call, then it is BackendUnavailable.
         """
-        info = await self._ended(budget, timeout)
+        info = await self._ended(call, timeout)
         job = info.job
         if info.state is State.DLQ:
             raise dead(job)
@@ -128,19 +119,19 @@ class JobHandle(Generic[R_co]):
             raise JobCancelled(job.id, job.reason)
         # The job that took this one's place returns what its own task says, which is not known here.
         returns = self._returns if job.id == self.id else Any
-        value: R_co = await self._client.lookup.result(job, returns, budget.again())
+        value: R_co = await jobs.result(call.again(), job, returns)
         return value
 
     aresult = result.awaited
 
     @both(polls=True, instead="await handle.await_(...)")
-    async def wait(self, budget: Budget, timeout: Duration | None = None) -> State:
+    async def wait(self, call: StoreCall, timeout: Duration | None = None) -> State:
         """Wait for the job's end and return how it ended: done, dlq or cancelled.
 
         Raises TimeoutError after `timeout` (the job goes on), or JobNotFound if its record is gone. In a handler it
         needs a timeout, unless the job has ended.
         """
-        return (await self._ended(budget, timeout)).state
+        return (await self._ended(call, timeout)).state
 
     await_ = wait.awaited
 
@@ -156,26 +147,26 @@ class JobHandle(Generic[R_co]):
     async def awatch(self, timeout: Duration | None = None) -> AsyncIterator[JobInfo]:
         """The same for `async for`."""
         watch = self._watched(timeout, "awatch")
-        while (info := await self._in_time(watch.next, self._client.awaited)) is not None:
+        while (info := await self._in_time(watch.next, self._store.awaited)) is not None:
             yield info
 
     @both
-    async def cancel(self, budget: Budget, *, by: str | None = None) -> None:
+    async def cancel(self, call: StoreCall, *, by: str | None = None) -> None:
         """Cancel the job unless it has ended (WrongState). A running handler receives it with its next heartbeat.
 
         With `by`, a name, it is in the audit: programs also cancel jobs as a part of their own work.
         """
         if by is None:
-            await self._client.lookup.cancel_job(self.id, budget)
+            await jobs.cancel(call, self.id)
         else:
-            await self._audited("cancel", by, budget, lambda: self._client.lookup.cancel_job(self.id, budget))
+            await self._audited(call, by, lambda: jobs.cancel(call, self.id))
 
     acancel = cancel.awaited
 
     @both
     async def requeue(
         self,
-        budget: Budget,
+        call: StoreCall,
         *,
         run_at: datetime | None = None,
         delay: Duration | None = None,
@@ -188,55 +179,55 @@ class JobHandle(Generic[R_co]):
         and failed, the dead jobs of that workflow come back, and it goes on where it failed. `by`: who does it, for
         the audit; else the user of this process.
         """
-        again = checked_again(run_at, delay, reset_attempts)
-        await self._audited("requeue", by, budget, lambda: self._client.lookup.requeue_job(self.id, again, budget))
+        again = checked_requeue(run_at, delay, reset_attempts)
+        await self._audited(call, by, lambda: jobs.requeue(call, self.id, again))
 
     arequeue = requeue.awaited
 
     # The job's own record -----------------------------------------------------------------------------------------
 
     @both
-    async def info(self, budget: Budget) -> JobInfo:
+    async def info(self, call: StoreCall) -> JobInfo:
         """The job as it is now: its record (`.job`), state, worker, end of the lease, and the jobs it waits for.
 
         JobNotFound if there is no record. Blocks for one read of the store. The record holds the payload, the result
         and the error text as they are stored; a repr shows none of them.
         """
-        return await self._record(budget)
+        return await jobs.record(call, self.id)
 
     ainfo = info.awaited
 
     @both
-    async def executions(self, budget: Budget) -> list[Attempt]:
+    async def executions(self, call: StoreCall) -> list[Attempt]:
         """Every execution of the job that is known, oldest first; at most 25 that have ended, and the newest.
 
         Error texts are without the values of the job's payload. A gap in the numbers: an execution was lost with no
         worker left to tell, or it was left out of a long list.
         """
-        from taskharbor.model.attempts import attempts_of
+        from taskharbor.model.executions import known_executions
         from taskharbor.policy.mask import without_payload
 
-        info = await self._record(budget)
-        found = attempts_of(info)
+        info = await jobs.record(call, self.id)
+        found = known_executions(info)
         texts = without_payload(info.job, *(attempt.error for attempt in found))
         return [replace(attempt, error=text) for attempt, text in zip(found, texts, strict=True)]
 
     aexecutions = executions.awaited
 
     @both
-    async def progress(self, budget: Budget) -> Progress | None:
+    async def progress(self, call: StoreCall) -> Progress | None:
         """What the handler reported last with `ctx.progress`; None if it reported nothing. Stored with the heartbeat,
         so it may be some seconds old; `at` says when it was reported."""
         from taskharbor.model.progress import read_note
 
-        return read_note((await self._record(budget)).job.note)
+        return read_note((await jobs.record(call, self.id)).job.note)
 
     aprogress = progress.awaited
 
     @both
     async def amend(
         self,
-        budget: Budget,
+        call: StoreCall,
         *,
         payload: Mapping[str, Any] | UnsetType = UNSET,
         run_at: datetime | UnsetType | None = UNSET,
@@ -256,8 +247,7 @@ class JobHandle(Generic[R_co]):
         changes meanwhile is read again, five times at most. `by`: who does it, for the audit; else the user of this
         process.
         """
-        from taskharbor.client.job_changes import check_expected, checked_changes
-        from taskharbor.client.job_control import Amendment
+        from taskharbor.store.amend import Amendment, check_expected, checked_changes
 
         check_expected(expect, self.id)
         changes = checked_changes(
@@ -268,62 +258,47 @@ class JobHandle(Generic[R_co]):
             timeout=timeout,
             metadata=metadata,
         )
-        made = Amendment(self._client, self.id, changes, expect, self._type, self._signature)
-        await self._audited("amend", by, budget, lambda: made.make(budget))
+        amendment = Amendment(call, self.id, changes, expect, self._type, self._signature)
+        await self._audited(call, by, amendment.make)
 
     aamend = amend.awaited
 
     @both
-    async def delete(self, budget: Budget, *, by: str | None = None) -> None:
+    async def delete(self, call: StoreCall, *, by: str | None = None) -> None:
         """Forget the job, in whatever state it is; WrongState while unfinished jobs depend on it.
 
         What a running handler returns is then refused. A workflow that took the job's place goes on. `by`: who does
         it, for the audit; else the user of this process.
         """
-        from taskharbor.client.job_control import delete_record
-
-        await self._audited("delete", by, budget, lambda: delete_record(self.id, budget))
+        await self._audited(call, by, lambda: jobs.delete(call, self.id))
 
     adelete = delete.awaited
 
     # Reading and waiting -------------------------------------------------------------------------------------------
 
-    async def _record(self, budget: Budget) -> JobInfo:
-        from taskharbor.client.job_control import read_record
+    async def _audited(self, call: StoreCall, by: str | None, act: Callable[[], Awaitable[None]]) -> None:
+        from taskharbor.store.audit import audited
 
-        return await read_record(self._client, self.id, budget)
+        await audited(call, call.what, by, act, ids=(self.id,))
 
-    async def _read(self, budget: Budget) -> JobInfo:
-        try:
-            return await self._client.lookup.job(self.id, budget)
-        except JobNotFound:
-            raise no_record(self.id) from None
-
-    async def _audited(self, action: str, by: str | None, budget: Budget, act: Callable[[], Awaitable[None]]) -> None:
-        from taskharbor.client.audit import audited
-
-        await audited(self._client, action, by, budget, act, ids=(self.id,))
-
-    async def _ended(self, budget: Budget, timeout: Duration | None) -> JobInfo:
-        waiting = polling.PollPauses(timeout, budget.method, f"job {self.id}", in_handler=budget.in_handler)
-        return await self._in_time(polling.until_ended, budget.access, lambda: self._read(budget.again()), waiting)
+    async def _ended(self, call: StoreCall, timeout: Duration | None) -> JobInfo:
+        pauses = waiting.PollPauses(timeout, call.method, f"job {self.id}", in_handler=call.in_handler)
+        return await self._in_time(waiting.until_ended, call.access, lambda: jobs.job(call.again(), self.id), pauses)
 
     async def _in_time(self, call: Callable[..., Awaitable[T]], access: StoreAccess, *args: Any) -> T:
         """Await a call that polls; TimeoutError with advice when the caller's time is over."""
         try:
             return await call(access, *args)
-        except polling.Late as late:
-            advice = await polling.why_not_ended(self._client, access, late.info)
+        except waiting.WaitTimedOut as late:
+            advice = await waiting.why_not_ended(self._store, access, late.info)
             raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {advice}") from None
 
-    def _watched(self, timeout: Duration | None, method: str) -> Watch:
-        from taskharbor.client.watching import Watch
+    def _watched(self, timeout: Duration | None, method: str) -> waiting.Watch:
+        pauses = waiting.PollPauses(timeout, method, f"job {self.id}", in_handler=is_in_handler())
+        return waiting.Watch(lambda access: jobs.job(self._store.call(access, "watch"), self.id), pauses)
 
-        waiting = polling.PollPauses(timeout, method, f"job {self.id}", in_handler=is_in_handler())
-        return Watch(lambda access: self._read(self._client.budget(access, "watch")), waiting)
-
-    def _changes(self, watch: Watch) -> Iterator[JobInfo]:
+    def _changes(self, watch: waiting.Watch) -> Iterator[JobInfo]:
         while (
-            info := self._client.blocking(lambda access: self._in_time(watch.next, access), "handle.watch", polls=True)
+            info := self._store.blocking(lambda access: self._in_time(watch.next, access), "handle.watch", polls=True)
         ) is not None:
             yield info

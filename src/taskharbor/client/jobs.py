@@ -13,25 +13,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, ove
 
 import msgspec
 
-from taskharbor.client.access import StoreAccess
-from taskharbor.client.budget import Budget
-from taskharbor.client.listing import Listing, at_least_one, one_of
-from taskharbor.client.retries import with_retries
+from taskharbor.client.listing import Listing, check_flag
 from taskharbor.client.twins import both
 from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_label, check_name
 from taskharbor.model.error_class import error_class_of, error_query, full_error_name, is_bare
 from taskharbor.model.job import JobInfo, State
 from taskharbor.model.times import Duration, moment
+from taskharbor.model.validation import at_least_one, one_of
+from taskharbor.store.pages import AnyPage, read_items
 from taskharbor.tasks.task import Task
 
 if TYPE_CHECKING:
-    from taskharbor.bulk.plan import FrozenFilter, OperationPlan
-    from taskharbor.client.client import Client
     from taskharbor.client.operation import DryRun, Operation
-    from taskharbor.client.summary import Summary, SummaryKey
+    from taskharbor.store.access import StoreAccess
+    from taskharbor.store.bulk.plan import FrozenFilter, OperationPlan
+    from taskharbor.store.session import Store, StoreCall
+    from taskharbor.store.summary import Summary, SummaryKey
 
-PAGE_JOBS = 100  # whole records, with their payloads
 PAGE_IDS = 1000  # records without payloads
 COUNT_CAP_JOBS = 10_000
 DRY_RUN_SAMPLE = 20
@@ -96,9 +95,8 @@ class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
 
     _name: ClassVar[str] = "jobs"
     _called: ClassVar[str] = "jobs"
-    _page_size: ClassVar[int] = PAGE_JOBS
 
-    _client: Client
+    _store: Store
     state: State | None = None
     queue: str | None = None
     type: str | None = None
@@ -110,43 +108,44 @@ class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     newest: bool = False
 
-    def __repr__(self) -> str:
-        names = [name for name in self.__struct_fields__[1:] if getattr(self, name) not in (None, False)]
-        return f"Jobs({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+    __repr__ = Listing.__repr__
 
     # Looking -------------------------------------------------------------------------------------------------------
 
     @both(polls=True)
-    async def count(self, budget: Budget, cap: int = COUNT_CAP_JOBS) -> Count:
+    async def count(self, call: StoreCall, cap: int = COUNT_CAP_JOBS) -> Count:
         """How many there are; counting stops at `cap`."""
-        found, more = await self._some(budget, at_least_one(cap, "cap"), PAGE_IDS)
+        found, more = await self._some(call, at_least_one(cap, "cap"), PAGE_IDS)
         return Count(len(found), more)
 
     acount = count.awaited
 
     @both(polls=True)
-    async def ids(self, budget: Budget, limit: int) -> list[str]:
+    async def ids(self, call: StoreCall, limit: int) -> list[str]:
         """The ids of the first `limit` jobs."""
-        found, _ = await self._some(budget, at_least_one(limit, "limit"), PAGE_IDS)
+        found, _ = await self._some(call, at_least_one(limit, "limit"), PAGE_IDS)
         return [info.job.id for info in found]
 
     aids = ids.awaited
 
     @both(polls=True)
-    async def preview(self, budget: Budget, limit: int = 20) -> list[JobInfo]:
+    async def preview(self, call: StoreCall, limit: int = 20) -> list[JobInfo]:
         """The first `limit` jobs, without their payloads, results and trails."""
-        found, _ = await self._some(budget, at_least_one(limit, "limit"), PAGE_IDS)
+        found, _ = await self._some(call, at_least_one(limit, "limit"), PAGE_IDS)
         return found
 
     apreview = preview.awaited
 
     @both(polls=True)
-    async def summary(self, budget: Budget, by: SummaryKey = "fingerprint") -> Summary:
+    async def summary(self, call: StoreCall, by: SummaryKey = "fingerprint") -> Summary:
         """How many of the newest 10,000 jobs have the same fingerprint, error, type, reason or queue: the largest
         group first, each with its newest, its oldest and a sample."""
-        from taskharbor.client.summary import read_summary
+        from taskharbor.store.summary import MAX_SUMMARISED_JOBS, check_key, summarise
 
-        return await read_summary(self, budget, by)
+        check_key(by)
+        newest = msgspec.structs.replace(self, newest=True)
+        found, more = await newest._some(call, MAX_SUMMARISED_JOBS, PAGE_IDS)
+        return summarise(found, by, complete=not more)
 
     asummary = summary.awaited
 
@@ -210,110 +209,103 @@ class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
         return await self._abegin(self._plan("delete", **options), dry_run)
 
     def _plan(self, action: str, *, by: str | None = None, **options: Any) -> OperationPlan:
-        from taskharbor.bulk.plan import Action
-        from taskharbor.client.audit import actor
-        from taskharbor.client.operation import checked_plan
+        from taskharbor.store.audit import actor
+        from taskharbor.store.bulk.operations import checked_plan
+        from taskharbor.store.bulk.plan import Action
 
         known = (RequeueOptions if action == "requeue" else ActionOptions).__annotations__
         for name in options:
             if name not in known:
                 raise TypeError(f"jobs.{action}() got an unexpected keyword argument {name!r}")
-        return checked_plan(Action(action), self.frozen(), actor(by), **options)
+        return checked_plan(Action(action), self._frozen(), actor(by), **options)
 
-    def frozen(self) -> FrozenFilter:
+    def _frozen(self) -> FrozenFilter:
         """The filter, as an operation keeps it."""
-        from taskharbor.bulk.plan import FrozenFilter
+        from taskharbor.store.bulk.plan import FrozenFilter
 
         return FrozenFilter(**{name: getattr(self, name) for name in FrozenFilter.__struct_fields__})
 
     def _begin(self, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
-        return self._client.blocking(
+        return self._store.blocking(
             lambda access: self._begun(access, plan, dry_run), f"jobs.{plan.action}", polls=True
         )
 
     async def _abegin(self, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
-        return await self._begun(self._client.awaited, plan, dry_run)
+        return await self._begun(self._store.awaited, plan, dry_run)
 
     async def _begun(self, access: StoreAccess, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
-        from taskharbor.client.operation import begin
+        from taskharbor.client.operation import Operation
+        from taskharbor.store.bulk.operations import begin
 
-        budget = self._client.budget(access, plan.action)
-        await self._refuse_bare_error(budget)
-        return await (self._dry_run(budget, plan) if dry_run else begin(self._client, budget.again(), plan))
+        call = self._store.call(access, plan.action)
+        await self._refuse_bare_error(call)
+        return await self._dry_run(call, plan) if dry_run else Operation(self._store, await begin(call.again(), plan))
 
-    async def _dry_run(self, budget: Budget, plan: OperationPlan) -> DryRun:
-        from taskharbor.bulk.slices import is_meant
+    async def _dry_run(self, call: StoreCall, plan: OperationPlan) -> DryRun:
         from taskharbor.client.operation import DryRun
+        from taskharbor.store.bulk.slices import is_target
 
-        now = self._client.clock.now()
+        now = call.now()
         cut = min(self.until or now, now)
         error = None if self.error is None else full_error_name(self.error)
-        found, more = await msgspec.structs.replace(self, until=cut, error=error)._some(
-            budget, COUNT_CAP_JOBS, PAGE_IDS
-        )
-        meant = [info for info in found if is_meant(plan, info)]
-        return DryRun(plan.action.value, Count(len(meant), more), meant[:DRY_RUN_SAMPLE], cut)
+        found, more = await msgspec.structs.replace(self, until=cut, error=error)._some(call, COUNT_CAP_JOBS, PAGE_IDS)
+        targets = [info for info in found if is_target(plan, info)]
+        return DryRun(plan.action.value, Count(len(targets), more), targets[:DRY_RUN_SAMPLE], cut)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
-    async def _page(
-        self, budget: Budget, cursor: str | None, limit: int, whole: bool
-    ) -> tuple[Sequence[JobInfo], str | None]:
+    async def _read(
+        self, driver: Driver, now: datetime, cursor: str | None, limit: int, whole: bool
+    ) -> AnyPage[JobInfo]:
         named = {} if self.error is None else error_query(self.error)
-        return await self._listed(budget, cursor, limit, whole, named)
+        return await self._listed(driver, now, cursor, limit, whole, named)
 
     async def _listed(
-        self, budget: Budget, cursor: str | None, limit: int, whole: bool, error: dict[str, str]
-    ) -> tuple[Sequence[JobInfo], str | None]:
+        self, driver: Driver, now: datetime, cursor: str | None, limit: int, whole: bool, error: dict[str, str]
+    ) -> AnyPage[JobInfo]:
         """A page of the jobs with this error, which fit the rest of the filter."""
-        client = self._client
-        if (self.error is not None or self.fingerprint is not None) and client.driver.unkept:
-            raise client.driver.missing("error= or fingerprint=")
+        if (self.error is not None or self.fingerprint is not None) and driver.unkept:
+            raise driver.missing("error= or fingerprint=")
+        return await driver.list(
+            now=now,
+            queue=self.queue,
+            state=self.state,
+            type=self.type,
+            group=self.group,
+            flow_id=self.flow,
+            **error,
+            fingerprint=self.fingerprint,
+            since=self.since,
+            until=self.until,
+            order="-id" if self.newest else "id",
+            payloads=whole,
+            cursor=cursor,
+            limit=limit,
+        )
 
-        async def read(driver: Driver) -> tuple[Sequence[JobInfo], str | None]:
-            page = await driver.list(
-                now=client.clock.now(),
-                queue=self.queue,
-                state=self.state,
-                type=self.type,
-                group=self.group,
-                flow_id=self.flow,
-                **error,
-                fingerprint=self.fingerprint,
-                since=self.since,
-                until=self.until,
-                order="-id" if self.newest else "id",
-                payloads=whole,
-                cursor=cursor,
-                limit=limit,
-            )
-            return page.items, page.cursor
-
-        return await with_retries(read, budget)
-
-    async def _refuse_bare_error(self, budget: Budget) -> None:
+    async def _refuse_bare_error(self, call: StoreCall) -> None:
         """BareErrorName if jobs that fit the rest of the filter died of a class that the bare name may mean as well.
 
         All of them are looked at: what is changed must not depend on what a page happens to hold.
         """
         if self.error is None or not is_bare(self.error):
             return
-        found: set[str] = set()
-        cursor: str | None = None
-        while True:
-            named = {"error_name": self.error}
-            items, cursor = await self._listed(budget.again("jobs"), cursor, PAGE_IDS, False, named)
-            found |= {info.job.error_class for info in items}
-            if cursor is None:
-                break
+        named = {"error_name": self.error}
+
+        async def read(cursor: str | None, limit: int) -> AnyPage[JobInfo]:
+            page = call.again("jobs")
+            return await page.ask(lambda driver: self._listed(driver, page.now(), cursor, limit, False, named))
+
+        others, _ = await read_items(read, page=PAGE_IDS)
+        found = {info.job.error_class for info in others}
         if found:
             own = full_error_name(self.error)
-            of_own, _ = await msgspec.structs.replace(self, error=own)._some(budget, 1, 1)
+            of_own, _ = await msgspec.structs.replace(self, error=own)._some(call, 1, 1)
             raise BareErrorName(self.error, [*([own] if of_own else []), *sorted(found)])
 
 
 def checked_jobs(
-    client: Client,
+    store: Store,
     *,
     state: State | str | None,
     queue: str | None,
@@ -335,10 +327,9 @@ def checked_jobs(
     for what, name in {"error": error_name, "fingerprint": fingerprint}.items():
         if name is not None:
             check_label(name, what)
-    if not isinstance(newest, bool):
-        raise TypeError(f"newest: expected True or False, got {builtins.type(newest).__name__}")
+    check_flag(newest, "newest")
     return Jobs(
-        _client=client,
+        _store=store,
         state=None if state is None else one_of(State, state, "state"),
         queue=queue,
         type=job_type,

@@ -1,26 +1,30 @@
-"""Listings as values: a filter that reads nothing until it is iterated, and then page by page.
-
-A page is read with a cursor, which is a place among the ids. So a job that changes or vanishes between two pages spoils
-nothing: it is listed as it is when its page is read, or not at all.
-"""
+"""Listings as values: filters that read nothing until they are iterated, and then page by page."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from enum import StrEnum
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from taskharbor.client.budget import Budget
-from taskharbor.client.portal import refuse_on_loop
+import msgspec
+
+from taskharbor.drivers.base import Driver
+from taskharbor.model.audit import AuditEntry, read_entry
+from taskharbor.model.bounds import check_name
+from taskharbor.model.job import FlowInfo, FlowStatus
+from taskharbor.model.times import moment
+from taskharbor.model.validation import one_of
+from taskharbor.store.access import refuse_on_loop
+from taskharbor.store.pages import AnyPage, ItemsPage, read_items
+from taskharbor.store.schedules import ScheduleInfo, info_of
 
 if TYPE_CHECKING:
-    from taskharbor.client.client import Client
+    from taskharbor.store.session import Store, StoreCall
 
 T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
 
 MAX_PAGES = 100
-"""How many pages `count`, `ids` and `preview` read at most: with what a store looks at for a page, a million jobs."""
+"""How many pages `count`, `ids` and `preview` read at most: with what a store examines for a page, a million jobs."""
 
 
 class Listing(Generic[T]):
@@ -29,17 +33,20 @@ class Listing(Generic[T]):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _client: Client
+        _store: Store
 
-    async def _page(
-        self, budget: Budget, cursor: str | None, limit: int, whole: bool
-    ) -> tuple[Sequence[T], str | None]:
-        """One page, and the cursor of the next; `whole`: with everything that the records hold."""
+    async def _read(self, driver: Driver, now: datetime, cursor: str | None, limit: int, whole: bool) -> AnyPage[T]:
+        """One page; `whole`: with everything that the records hold."""
         raise NotImplementedError
 
     _name: ClassVar[str]
     """How errors name it, as in `harbor.jobs`."""
-    _page_size: ClassVar[int]
+    _page_size: ClassVar[int] = 100
+
+    def __repr__(self) -> str:
+        fields: tuple[str, ...] = getattr(self, "__struct_fields__", ())
+        given = [f"{name}={value!r}" for name in fields[1:] if (value := getattr(self, name)) not in (None, False)]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def __iter__(self) -> Iterator[T]:
         refuse_on_loop(f"harbor.{self._name}", f"async for … in harbor.{self._name}(...)")
@@ -48,14 +55,15 @@ class Listing(Generic[T]):
     def _items(self) -> Iterator[T]:
         cursor: str | None = None
         while True:
-            items, cursor = self._blocking_page(cursor)
-            yield from items
+            page = self._blocking_page(cursor)
+            yield from page.items
+            cursor = page.cursor
             if cursor is None:
                 return
 
-    def _blocking_page(self, cursor: str | None) -> tuple[Sequence[T], str | None]:
-        return self._client.blocking(
-            lambda access: self._page(self._client.budget(access, self._name), cursor, self._page_size, True),
+    def _blocking_page(self, cursor: str | None) -> AnyPage[T]:
+        return self._store.blocking(
+            lambda access: self._page(self._store.call(access, self._name), cursor),
             f"harbor.{self._name}",
             instead=f"async for … in harbor.{self._name}(...)",
         )
@@ -63,38 +71,121 @@ class Listing(Generic[T]):
     async def __aiter__(self) -> AsyncIterator[T]:
         cursor: str | None = None
         while True:
-            budget = self._client.budget(self._client.awaited, self._name)
-            items, cursor = await self._page(budget, cursor, self._page_size, True)
-            for item in items:
+            page = await self._page(self._store.call(self._store.awaited, self._name), cursor)
+            for item in page.items:
                 yield item
+            cursor = page.cursor
             if cursor is None:
                 return
 
-    async def _some(self, budget: Budget, most: int, page: int) -> tuple[list[T], bool]:
+    async def _page(self, call: StoreCall, cursor: str | None, limit: int = 0, whole: bool = True) -> AnyPage[T]:
+        limit = limit or self._page_size
+        return await call.ask(lambda driver: self._read(driver, call.now(), cursor, limit, whole))
+
+    async def _some(self, call: StoreCall, most: int, page: int) -> tuple[list[T], bool]:
         """Up to `most` items without payloads, and whether there may be more; reads at most MAX_PAGES pages."""
-        found: list[T] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            items, cursor = await self._page(budget.again(self._name), cursor, min(page, most - len(found)), False)
-            found += items
-            if cursor is None or len(found) >= most:
-                break
-        return found, cursor is not None
+
+        async def read(cursor: str | None, limit: int) -> AnyPage[T]:
+            return await self._page(call.again(self._name), cursor, limit, whole=False)
+
+        items, cursor = await read_items(read, page=page, most=most, calls=MAX_PAGES)
+        return items, cursor is not None
 
 
-def at_least_one(value: Any, name: str) -> int:
-    """A number of things to read, or TypeError / ValueError."""
-    if type(value) is not int:
-        raise TypeError(f"{name}: expected a whole number, got {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name}: expected 1 or more, got {value}")
-    return value
+class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
+    """A filter for flows, made by `harbor.flows(…)`: a value, which reads nothing until it is iterated, with `for` or
+    `async for`. Its fields are the options of `harbor.flows`.
+
+    Each `FlowInfo` has an id, a status and times, without nodes and edges: `harbor.flow(id)` reads those. A job outside
+    of a flow that the flow waits for does not count for its status here.
+    """
+
+    _name: ClassVar[str] = "flows"
+
+    _store: Store
+    status: FlowStatus | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    newest: bool = False
+
+    __repr__ = Listing.__repr__
+
+    async def _read(
+        self, driver: Driver, now: datetime, cursor: str | None, limit: int, whole: bool
+    ) -> AnyPage[FlowInfo]:
+        return await driver.flows(
+            now=now,
+            status=self.status,
+            since=self.since,
+            until=self.until,
+            order="-id" if self.newest else "id",
+            cursor=cursor,
+            limit=limit,
+        )
 
 
-def one_of(kind: type[E], value: Any, name: str) -> E:
-    """A member of an enumeration by its value, or ValueError that names all of them."""
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(str(member) for member in kind)
-        raise ValueError(f"{name}: expected one of {known}, got {value!r}") from None
+def checked_flows(store: Store, *, status: Any, since: datetime | None, until: datetime | None, newest: Any) -> Flows:
+    """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
+    check_flag(newest, "newest")
+    return Flows(
+        _store=store,
+        status=None if status is None else one_of(FlowStatus, status, "status"),
+        since=None if since is None else moment(since, "since"),
+        until=None if until is None else moment(until, "until"),
+        newest=newest,
+    )
+
+
+class Audit(Listing[AuditEntry], msgspec.Struct, frozen=True, kw_only=True):
+    """Entries of the audit, the newest first: a value, made by `harbor.audit(…)`, which reads nothing until it is
+    iterated, with `for` or `async for`. Its fields are the options of `harbor.audit`."""
+
+    _name: ClassVar[str] = "audit"
+
+    _store: Store
+    since: datetime | None = None
+    until: datetime | None = None
+    by: str | None = None
+
+    __repr__ = Listing.__repr__
+
+    async def _read(
+        self, driver: Driver, now: datetime, cursor: str | None, limit: int, whole: bool
+    ) -> AnyPage[AuditEntry]:
+        page = await driver.audit(since=self.since, until=self.until, by=self.by, cursor=cursor, limit=limit)
+        return ItemsPage([read_entry(stored) for stored in page.items], page.cursor)
+
+
+def checked_audit(store: Store, *, since: datetime | None, until: datetime | None, by: str | None) -> Audit:
+    """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
+    if by is not None:
+        check_name(by, "by")
+    return Audit(
+        _store=store,
+        since=None if since is None else moment(since, "since"),
+        until=None if until is None else moment(until, "until"),
+        by=by,
+    )
+
+
+class ScheduleListing(Listing[ScheduleInfo], msgspec.Struct, frozen=True, kw_only=True):
+    """Schedules in the order of their names: a value to iterate, `for` or `async for`; reads nothing until then."""
+
+    _name: ClassVar[str] = "schedules.list"
+
+    _store: Store
+    queue: str | None = None
+
+    __repr__ = Listing.__repr__
+
+    async def _read(
+        self, driver: Driver, now: datetime, cursor: str | None, limit: int, whole: bool
+    ) -> AnyPage[ScheduleInfo]:
+        page = await driver.schedules(queue=self.queue, cursor=cursor, limit=limit)
+        return ItemsPage([info_of(row) for row in page.items], page.cursor)
+
+
+def check_flag(value: Any, name: str) -> None:
+    """TypeError unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")

@@ -15,18 +15,17 @@ from taskharbor.model.json_hooks import to_plain
 from taskharbor.model.schedule import MAX_SCHEDULE_BYTES
 from taskharbor.schedules.body import Definition, write_body
 from taskharbor.schedules.changes import Declaration, created, declaration
-from taskharbor.schedules.record import slot_record
+from taskharbor.schedules.plan import slot_record
 from taskharbor.schedules.rule import Rule
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, read_steps, write_steps
 from taskharbor.tasks.flow_metadata import LAUNCH_TYPE
-from taskharbor.tasks.launch import failure_steps_of, write_workflow
 from taskharbor.tasks.options import Options, record_of
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step, Task, short_name
-from taskharbor.tasks.workflow import Spawned, Workflow
+from taskharbor.tasks.workflow import Spawned, Workflow, failure_steps_of, write_workflow
 
 if TYPE_CHECKING:
-    from taskharbor.client.client import Client
+    from taskharbor.store.session import Store
 
 Scheduled: TypeAlias = Step[Any] | Workflow | JobRequest
 """What a schedule can make: a step such as `nightly.s(region="eu")`, a workflow, or a job by the name of its type."""
@@ -41,62 +40,62 @@ _ONCE = {
 _plain = msgspec.json.Encoder(enc_hook=to_plain, order="deterministic").encode
 
 
-def declared(client: Client, name: str, what: Scheduled | object, rule: Rule) -> Declaration:
+def declared(store: Store, name: str, what: Scheduled | object, rule: Rule) -> Declaration:
     """A schedule as it was given; ValueError or TypeError for what cannot be scheduled."""
     check_name(name, "schedule: name")
     if isinstance(what, Step):
-        return _step(client, name, what, rule)
+        return _step(store, name, what, rule)
     if isinstance(what, Workflow):
-        return _workflow(client, name, what, rule)
+        return _workflow(store, name, what, rule)
     if isinstance(what, JobRequest):
-        return _request(client, name, what, rule)
+        return _request(store, name, what, rule)
     hint = f"write {short_name(what)}.s(…)" if isinstance(what, Task) else "make one with task.s(…)"
     raise TypeError(f"schedule {name!r}: expected a step or a workflow, got {type(what).__name__}; {hint}")
 
 
-def _step(client: Client, name: str, step: Step[Any], rule: Rule) -> Declaration:
-    task = step.task
-    if task._client is not client:
+def _step(store: Store, name: str, step: Step[Any], rule: Rule) -> Declaration:
+    task = step._task
+    if not store.is_same(task._client._store):
         raise ValueError(
             f"schedule {name!r}: expected a step of a task that is declared on this harbor, got {task.name!r} of "
             "another one"
         )
     _refuse_once(name, task.name, task._options)
-    call = step.call()
-    return _declaration(name, _record(client, call), rule, _same(step.arguments, call.payload))
+    call = step._call()
+    return _declaration(name, _record(store, call), rule, _same(step._arguments, call.payload))
 
 
-def _record(client: Client, call: TaskCall) -> JobRecord:
+def _record(store: Store, call: TaskCall) -> JobRecord:
     """The job of any slot: its id and its moments come later."""
     return record_of(
         call.options,
         id="slot",
         type=call.type,
         payload=call.payload,
-        queue=client.default_queue,
+        queue=store.default_queue,
         created_at=EPOCH,
         run_at=None,
     )
 
 
-def _request(client: Client, name: str, request: JobRequest, rule: Rule) -> Declaration:
+def _request(store: Store, name: str, request: JobRequest, rule: Rule) -> Declaration:
     if request.id is not None:
         raise ValueError(f"schedule {name!r}: id: expected none, because every slot has a job of its own")
-    call = request.call(client.codec)
+    call = request.call(store.codec)
     _refuse_once(name, call.type, call.options)
-    return _declaration(name, _record(client, call), rule, _same(request.payload, call.payload))
+    return _declaration(name, _record(store, call), rule, _same(request.payload, call.payload))
 
 
-def _workflow(client: Client, name: str, flow: Workflow, rule: Rule) -> Declaration:
-    owner = getattr(flow, "client", None)
-    if owner is not None and owner is not client:
+def _workflow(store: Store, name: str, flow: Workflow, rule: Rule) -> Declaration:
+    owner: Store | None = getattr(flow, "_store", None)
+    if owner is not None and not store.is_same(owner):
         raise ValueError(
             f"schedule {name!r}: expected a workflow of tasks that are declared on this harbor, got one of another"
         )
-    if getattr(flow, "connection", None) is not None:
+    if getattr(flow, "_connection", None) is not None:
         raise _no_such_option(name, "the workflow", "connection")
-    launch = JobRecord(id="launch", type=LAUNCH_TYPE, queue=client.default_queue)
-    spawned = flow.compile(launch, EPOCH)
+    launch = JobRecord(id="launch", type=LAUNCH_TYPE, queue=store.default_queue)
+    spawned = flow._compile(launch, EPOCH)
     for job in spawned.jobs:
         for option in ("idempotency_key", "run_at"):
             if getattr(job, option) is not None:
@@ -143,10 +142,10 @@ def _same(arguments: Any, payload: bytes) -> bytes:
 
 def _same_workflow(flow: Workflow, spawned: Spawned, payload: bytes) -> bytes:
     """A workflow as bytes that are the same in every process: its jobs without payloads, then its steps' arguments."""
-    if not hasattr(flow, "parts"):  # a workflow of another kind: only its jobs are known
+    if not hasattr(flow, "_parts"):  # a workflow of another kind: only its jobs are known
         return payload
     jobs = tuple(_without_payloads(job) for job in spawned.jobs)
-    arguments = [_same(step.arguments, _encoded(step)) for step in _steps(flow)]
+    arguments = [_same(step._arguments, _encoded(step)) for step in _steps(flow)]
     return write_workflow(Spawned(jobs, spawned.handover)) + _plain(arguments)
 
 
@@ -155,14 +154,14 @@ def _steps(part: Any) -> Iterator[Step[Any]]:
     if isinstance(part, Step):
         yield part
         return
-    for inner in part.parts:
+    for inner in part._parts:
         yield from _steps(inner)
-    if part.on_failure is not None:
-        yield part.on_failure
+    if part._on_failure is not None:
+        yield part._on_failure
 
 
 def _encoded(step: Step[Any]) -> bytes:
-    return step.task.handler.signature.encode(step.arguments, partial=bool(step.lacking()))
+    return step._task.handler.signature.encode(step._arguments, partial=bool(step._lacking()))
 
 
 def _without_payloads(job: JobRecord) -> JobRecord:

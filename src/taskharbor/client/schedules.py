@@ -11,21 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.client.audit import audited
-from taskharbor.client.budget import Budget
 from taskharbor.client.handle import JobHandle
-from taskharbor.client.listing import at_least_one
-from taskharbor.client.schedule_change import (
-    ChangeCall,
-    Decide,
-    Decided,
-    DeleteCall,
-    FoundSchedule,
-    not_found,
-    read_schedule,
-    readable,
-)
-from taskharbor.client.schedule_info import ScheduleInfo, ScheduleListing, info_of
+from taskharbor.client.listing import ScheduleListing
 from taskharbor.client.scheduled_step import Scheduled, declared
 from taskharbor.client.twins import both
 from taskharbor.model.bounds import check_name
@@ -33,6 +20,7 @@ from taskharbor.model.events import JobEnqueued
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord
 from taskharbor.model.times import to_ms
+from taskharbor.model.validation import at_least_one
 from taskharbor.schedules.body import Schedule
 from taskharbor.schedules.changes import (
     created,
@@ -43,14 +31,26 @@ from taskharbor.schedules.changes import (
     with_edit,
     without_edit,
 )
-from taskharbor.schedules.record import record
+from taskharbor.schedules.plan import preview_of, record
 from taskharbor.schedules.rule import RuleOptions, checked_rule
-from taskharbor.schedules.sequence import preview_of
+from taskharbor.store.audit import audited
+from taskharbor.store.schedules import (
+    ChangeCall,
+    Decide,
+    Decided,
+    DeleteCall,
+    FoundSchedule,
+    ScheduleInfo,
+    info_of,
+    not_found,
+    read_schedule,
+    readable,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from taskharbor.client.client import Client
+    from taskharbor.store.session import Store, StoreCall
 
 MAX_PREVIEW_SLOTS = 1_000
 
@@ -68,28 +68,28 @@ class Schedules:
     0 4 * * * True ready
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ("_store",)
 
     _called = "schedules"
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     def __repr__(self) -> str:
-        return f"Schedules({self._client!r})"
+        return f"Schedules({self._store.drivers!r})"
 
     # Adding and deleting -----------------------------------------------------------------------------------------
 
     @both
     async def add(
-        self, budget: Budget, name: str, step: Scheduled, *, by: str | None = None, **options: Unpack[RuleOptions]
+        self, call: StoreCall, name: str, step: Scheduled, *, by: str | None = None, **options: Unpack[RuleOptions]
     ) -> ScheduleInfo:
         """Add a schedule; its options are those of `harbor.schedule`. Any worker that serves its queue fires it.
 
         Adding the same one again changes nothing. WrongState if the name is taken by another one. `by`: who does it,
         for the audit; else the user of this process.
         """
-        given = declared(self._client, name, step, checked_rule(**options))
+        given = declared(self._store, name, step, checked_rule(**options))
 
         def decide(schedule: Schedule | None, now: datetime) -> Decided | None:
             if schedule is not None:
@@ -97,30 +97,29 @@ class Schedules:
                 return None
             return Decided(created(given, now, declared=False))
 
-        return await self._changed(budget, given.name, decide, by, options)
+        return await self._changed(call, given.name, decide, by, options)
 
     aadd = add.awaited
 
     @both
-    async def delete(self, budget: Budget, name: str, *, by: str | None = None) -> ScheduleInfo:
+    async def delete(self, call: StoreCall, name: str, *, by: str | None = None) -> ScheduleInfo:
         """Delete a schedule, and return what it was. Jobs that it has made stay.
 
         One that is declared in code (`declared` of what is returned) comes back when a worker of that code starts:
         remove the declaration, or pause the schedule instead.
         """
         check_name(name, "name")
-        call = DeleteCall(self._client, name)
-        return _info(await audited(self._client, "schedule.delete", by, budget, lambda: call.make(budget), target=name))
+        return _info(await audited(call, "schedule.delete", by, DeleteCall(call, name).make, target=name))
 
     adelete = delete.awaited
 
     # Looking -----------------------------------------------------------------------------------------------------
 
     @both
-    async def get(self, budget: Budget, name: str) -> ScheduleInfo:
+    async def get(self, call: StoreCall, name: str) -> ScheduleInfo:
         """A schedule by its name; ScheduleNotFound if there is none. Blocks for one read of the store."""
         check_name(name, "name")
-        return _info(await read_schedule(name, budget))
+        return _info(await read_schedule(call, name))
 
     aget = get.awaited
 
@@ -129,15 +128,15 @@ class Schedules:
         reads nothing yet."""
         if queue is not None:
             check_name(queue, "queue")
-        return ScheduleListing(_client=self._client, queue=queue)
+        return ScheduleListing(_store=self._store, queue=queue)
 
     @both
-    async def preview(self, budget: Budget, name: str, count: int = 5) -> builtins.list[datetime]:
+    async def preview(self, call: StoreCall, name: str, count: int = 5) -> builtins.list[datetime]:
         """The next slots of a schedule, as if it were not paused: aware, in UTC. `count`: how many, at most 1,000."""
         check_name(name, "name")
         if at_least_one(count, "count") > MAX_PREVIEW_SLOTS:
             raise ValueError(f"count: expected at most {MAX_PREVIEW_SLOTS}, got {count}")
-        return preview_of(readable(await read_schedule(name, budget)), self._client.clock.now(), count)
+        return preview_of(readable(await read_schedule(call, name)), call.now(), count)
 
     apreview = preview.awaited
 
@@ -145,7 +144,7 @@ class Schedules:
 
     @both
     async def edit(
-        self, budget: Budget, name: str, *, by: str | None = None, **options: Unpack[RuleOptions]
+        self, call: StoreCall, name: str, *, by: str | None = None, **options: Unpack[RuleOptions]
     ) -> ScheduleInfo:
         """Change options of a schedule: `cron` or `every`, `tz`, `start_at`, `end_at`, `jitter`, `catch_up`, `overlap`.
 
@@ -155,37 +154,37 @@ class Schedules:
         """
         _check_options(options)
         return await self._changed(
-            budget, name, lambda schedule, now: Decided(with_edit(_existing(schedule, name), options, now)), by, options
+            call, name, lambda schedule, now: Decided(with_edit(_existing(schedule, name), options, now)), by, options
         )
 
     aedit = edit.awaited
 
     @both
-    async def reset(self, budget: Budget, name: str, *, by: str | None = None) -> ScheduleInfo:
+    async def reset(self, call: StoreCall, name: str, *, by: str | None = None) -> ScheduleInfo:
         """Drop what was edited: the schedule is again as it was declared or added. A pause stays."""
 
         def decide(schedule: Schedule | None, now: datetime) -> Decided | None:
             found = _existing(schedule, name)
             return Decided(without_edit(found, now)) if found.edited else None
 
-        return await self._changed(budget, name, decide, by)
+        return await self._changed(call, name, decide, by)
 
     areset = reset.awaited
 
     @both
-    async def pause(self, budget: Budget, name: str, *, by: str | None = None) -> ScheduleInfo:
+    async def pause(self, call: StoreCall, name: str, *, by: str | None = None) -> ScheduleInfo:
         """Let a schedule make no jobs until `resume`. Pausing twice does nothing."""
 
         def decide(schedule: Schedule | None, now: datetime) -> Decided | None:
             found = _existing(schedule, name)
             return None if found.body.paused else Decided(paused(found))
 
-        return await self._changed(budget, name, decide, by)
+        return await self._changed(call, name, decide, by)
 
     apause = pause.awaited
 
     @both
-    async def resume(self, budget: Budget, name: str, *, by: str | None = None) -> ScheduleInfo:
+    async def resume(self, call: StoreCall, name: str, *, by: str | None = None) -> ScheduleInfo:
         """Let a schedule make jobs again. Slots that passed meanwhile are missed; with `catch_up="all"` they are made
         now."""
 
@@ -193,12 +192,12 @@ class Schedules:
             found = _existing(schedule, name)
             return Decided(resumed(found, now)) if found.body.paused else None
 
-        return await self._changed(budget, name, decide, by)
+        return await self._changed(call, name, decide, by)
 
     aresume = resume.awaited
 
     @both
-    async def run(self, budget: Budget, name: str, *, by: str | None = None) -> JobHandle[Any]:
+    async def run(self, call: StoreCall, name: str, *, by: str | None = None) -> JobHandle[Any]:
         """Make a job of a schedule now, also while it is paused or its last job runs; the slots stay as they are.
 
         `ctx.slot` of the job is this moment. With `overlap="skip"` slots are skipped while it runs.
@@ -213,29 +212,20 @@ class Schedules:
             job = record(name, found.definition, at, id, None, at)
             return Decided(ran(found, job.id), (job,), keeps_slots=True)
 
-        await self._changed(budget, name, decide, by)
+        await self._changed(call, name, decide, by)
         assert job is not None
-        self._client.emit(JobEnqueued(job, ""))
-        return JobHandle(self._client, job.id)
+        self._store.emit(JobEnqueued(job, ""))
+        return JobHandle(self._store, job.id)
 
     arun = run.awaited
 
     async def _changed(
-        self, budget: Budget, name: str, decide: Decide, by: str | None, options: Mapping[str, Any] | None = None
+        self, call: StoreCall, name: str, decide: Decide, by: str | None, options: Mapping[str, Any] | None = None
     ) -> ScheduleInfo:
         check_name(name, "name")
-        call = ChangeCall(self._client, name, decide)
         given = {key: str(value) for key, value in (options or {}).items()}
-        found = await audited(
-            self._client,
-            f"schedule.{budget.what}",
-            by,
-            budget,
-            lambda: call.make(budget),
-            target=name,
-            options=given,
-        )
-        return _info(found)
+        change = ChangeCall(call, name, decide)
+        return _info(await audited(call, f"schedule.{call.what}", by, change.make, target=name, options=given))
 
 
 def _info(found: FoundSchedule) -> ScheduleInfo:

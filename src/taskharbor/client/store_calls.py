@@ -1,33 +1,33 @@
-"""What a harbor and a client offer to look at a store and to run it: jobs, flows, queues, counts, workers.
+"""What a harbor offers to look at a store and to run it: jobs, flows, queues, counts, workers.
 
 Everything here is for operators, so its parts are loaded by the first call: a program that only enqueues never pays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from contextvars import Token
+from copy import copy
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack
 
-from taskharbor.client.budget import Budget
-from taskharbor.client.listing import at_least_one
-from taskharbor.client.retries import with_retries
+from taskharbor.client.handle import JobHandle
 from taskharbor.client.twins import both
-from taskharbor.drivers.base import Driver
+from taskharbor.drivers.heads import read_counts
 from taskharbor.model.bounds import check_name
 from taskharbor.model.job import FlowStatus, State, WorkerInfo
+from taskharbor.model.times import Duration
+from taskharbor.model.validation import at_least_one
+from taskharbor.store.session import Store, StoreCall
 
 if TYPE_CHECKING:
     import builtins
 
-    from taskharbor.client.audit import Audit
-    from taskharbor.client.client import Client
-    from taskharbor.client.flows import Flows
-    from taskharbor.client.handle import JobHandle
     from taskharbor.client.jobs import Jobs
+    from taskharbor.client.listing import Audit, Flows
     from taskharbor.client.operation import Operation
-    from taskharbor.client.queue_info import QueueInfo
     from taskharbor.client.schedules import Schedules
+    from taskharbor.store.queues import QueueInfo
     from taskharbor.tasks.task import Task
 
 
@@ -45,24 +45,82 @@ class JobFilterArguments(TypedDict, total=False):
     newest: bool
 
 
-PAUSE_IN_DOUBT = "The queue may or may not be paused; call again: that does no harm"
 COUNTS_CAP_JOBS = 100_000
 
 
-class StoreCalls:
-    """Looking at a store and running it. `_called` is how errors name the object."""
+class StoreFace:
+    """What stands on a store. `_called` is how errors name the object.
+
+    `with` and `async with` close it afterwards. Around one that `within` made, the block is what the time limit holds
+    for.
+    """
 
     _called: ClassVar[str]
+    _store: Store
+    _token: Token[Any] | None = None
+    _is_limited = False  # whether `within` made it
 
-    @property
-    def _client(self) -> Client:
-        raise NotImplementedError
+    @classmethod
+    def _of(cls, store: Store) -> Self:
+        """The face of a store that is there already."""
+        face = cls.__new__(cls)
+        face._store = store
+        return face
+
+    def within(self, seconds: Duration) -> Self:
+        """The same with another time limit for each call to the store, retries included: `client.within(3)`.
+
+        As a `with` block it holds for every call that is made in the block: also of handles.
+        """
+        other = copy(self)
+        other._store = self._store.within(seconds)
+        other._is_limited = True
+        return other
+
+    def close(self) -> None:
+        """Close what blocking calls opened, and end their thread if there is one. The next call opens it again."""
+        self._store.close()
+
+    async def aclose(self) -> None:
+        """Close what this event loop opened, and what blocking calls did."""
+        await self._store.aclose()
+
+    def __enter__(self) -> Self:
+        if self._is_limited:
+            self._token = self._store.begin_limit()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            self._store.end_limit(self._token)
+        else:
+            self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            self._store.end_limit(self._token)
+        else:
+            await self.aclose()
+
+
+class StoreCalls(StoreFace):
+    """Looking at a store and running it."""
+
+    _called = "harbor"
 
     # Jobs and flows ------------------------------------------------------------------------------------------
 
     def job(self, id: str) -> JobHandle[Any]:
         """The handle of a job by its id; reads nothing yet. `task.job(id)` is typed by the task."""
-        return self._client.handle(id)
+        check_name(id, "id")
+        return JobHandle(self._store, id, True)
 
     def jobs(
         self,
@@ -102,7 +160,7 @@ class StoreCalls:
         from taskharbor.client.jobs import checked_jobs
 
         return checked_jobs(
-            self._client,
+            self._store,
             state=state,
             queue=queue,
             type=type,
@@ -126,7 +184,7 @@ class StoreCalls:
         from taskharbor.client.operation import Operation
 
         check_name(id, "id")
-        return Operation(self._client, id)
+        return Operation(self._store, id)
 
     def audit(
         self,
@@ -140,9 +198,9 @@ class StoreCalls:
         Entries are kept for 90 days. `since` and `until` (exclusive) bound the moment of the action. `by` is the name
         that it was made with.
         """
-        from taskharbor.client.audit import checked_audit
+        from taskharbor.client.listing import checked_audit
 
-        return checked_audit(self._client, since=since, until=until, by=by)
+        return checked_audit(self._store, since=since, until=until, by=by)
 
     def flows(
         self,
@@ -158,82 +216,75 @@ class StoreCalls:
         enqueueing of a flow's first job. `newest`: the newest first. A `FlowInfo` of a listing has no nodes and edges;
         `flow(id)` reads them.
         """
-        from taskharbor.client.flows import checked_flows
+        from taskharbor.client.listing import checked_flows
 
-        return checked_flows(self._client, status=status, since=since, until=until, newest=newest)
+        return checked_flows(self._store, status=status, since=since, until=until, newest=newest)
 
     @property
     def schedules(self) -> Schedules:
         """The schedules of the store: to add some, to look at them, to edit, pause, run and delete them."""
         from taskharbor.client.schedules import Schedules
 
-        return Schedules(self._client)
+        return Schedules(self._store)
 
     # Counts, workers, queues -----------------------------------------------------------------------------------
 
     @both
-    async def counts(self, budget: Budget, *, cap: int | None = COUNTS_CAP_JOBS) -> dict[str, dict[str, int]]:
+    async def counts(self, call: StoreCall, *, cap: int | None = COUNTS_CAP_JOBS) -> dict[str, dict[str, int]]:
         """How many jobs are in which state, by queue; zeros left out. Blocks for one read of the store.
 
         A number that reaches `cap` stands for "that many or more". With `cap=None` all are counted.
         """
-        from taskharbor.client.queue_info import read_counts
-
         if cap is not None:
             at_least_one(cap, "cap")
-        return await read_counts(self._client, cap, budget)
+        return await call.ask(lambda driver: read_counts(driver, call.now(), cap))
 
     acounts = counts.awaited
 
     @both
-    async def workers(self, budget: Budget) -> list[WorkerInfo]:
+    async def workers(self, call: StoreCall) -> list[WorkerInfo]:
         """The workers that sent a heartbeat in the last minute, in the order of their names."""
-        return await with_retries(lambda driver: driver.workers(self._client.clock.now()), budget)
+        return await call.ask(lambda driver: driver.workers(call.now()))
 
     aworkers = workers.awaited
 
     @both
-    async def queues(self, budget: Budget) -> list[QueueInfo]:
+    async def queues(self, call: StoreCall) -> list[QueueInfo]:
         """The queues that hold a job or are paused, in the order of their names, with their counts.
 
-        Two or three reads, and one more for each queue.
+        Four reads, and one more for each queue.
         """
-        from taskharbor.client.queue_info import read_queues
+        from taskharbor.store.queues import read_queues
 
-        return await read_queues(self._client, budget)
+        return await call.ask(lambda driver: read_queues(driver, call.now()))
 
     aqueues = queues.awaited
 
     @both
-    async def pause(self, budget: Budget, queue: str, *, by: str | None = None) -> None:
+    async def pause(self, call: StoreCall, queue: str, *, by: str | None = None) -> None:
         """Stop workers from taking jobs of a queue. What runs goes on; pausing twice does nothing.
 
         `by`: who does it, for the audit; else the user of this process.
         """
-        await self._switch(budget, queue, by, lambda driver: driver.pause(queue))
+        from taskharbor.store.queues import pause
+
+        await pause(call, queue, by)
 
     apause = pause.awaited
 
     @both
-    async def resume(self, budget: Budget, queue: str, *, by: str | None = None) -> None:
+    async def resume(self, call: StoreCall, queue: str, *, by: str | None = None) -> None:
         """Let workers take jobs of a queue again."""
-        await self._switch(budget, queue, by, lambda driver: driver.resume(queue))
+        from taskharbor.store.queues import resume
+
+        await resume(call, queue, by)
 
     aresume = resume.awaited
 
     @both
-    async def is_paused(self, budget: Budget, queue: str) -> bool:
+    async def is_paused(self, call: StoreCall, queue: str) -> bool:
         """Whether a queue is paused."""
         check_name(queue, "queue")
-        return await with_retries(lambda driver: driver.is_paused(queue), budget)
+        return await call.ask(lambda driver: driver.is_paused(queue))
 
     ais_paused = is_paused.awaited
-
-    async def _switch(
-        self, budget: Budget, queue: str, by: str | None, act: Callable[[Driver], Awaitable[None]]
-    ) -> None:
-        from taskharbor.client.audit import audited
-
-        check_name(queue, "queue")
-        budget.doubt = lambda: PAUSE_IN_DOUBT
-        await audited(self._client, budget.what, by, budget, lambda: with_retries(act, budget), target=queue)

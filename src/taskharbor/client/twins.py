@@ -1,16 +1,16 @@
 """Every call for both colours, written once: `x()` blocks, `ax()` is awaited.
 
-A call is a coroutine function whose first argument beside `self` is the budget of the call. `@both` makes the blocking
+A call is a coroutine function whose first argument beside `self` is the `StoreCall`. `@both` makes the blocking
 method of it, and its `awaited` the other one:
 
     class JobHandle:
         @both
-        async def status(self, budget: Budget) -> State:
+        async def status(self, call: StoreCall) -> State:
             ...
 
         astatus = status.awaited
 
-In the class both are plain functions, with the signature and the docstring of the call, less the budget.
+In the class both are plain functions, with the signature and the docstring of the call, less the `StoreCall`.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from taskharbor.client.access import StoreAccess
-from taskharbor.client.budget import Budget
 from taskharbor.model.current_job import is_in_handler
+from taskharbor.store.access import StoreAccess
+from taskharbor.store.session import StoreCall
 
 S = TypeVar("S")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Call = Callable[Concatenate[S, Budget, P], Coroutine[Any, Any, T]]
+CallOf = Callable[Concatenate[S, StoreCall, P], Coroutine[Any, Any, T]]
 
 
 class Awaited(Generic[S, P, T]):
     """The awaited method of a call."""
 
-    def __init__(self, call: Call[S, P, T]) -> None:
-        self._call = call
+    def __init__(self, method: CallOf[S, P, T]) -> None:
+        self._method = method
 
     def __set_name__(self, owner: type, name: str) -> None:
-        call: Callable[..., Coroutine[Any, Any, T]] = self._call
+        method: Callable[..., Coroutine[Any, Any, T]] = self._method
 
         async def awaited(self: Any, *args: Any, **named: Any) -> T:
-            client = self._client
-            budget = client.budget(client.awaited, call.__name__)
-            budget.method, budget.in_handler = name, is_in_handler()
-            return await call(self, budget, *args, **named)
+            store = self._store
+            call = store.call(store.awaited, method.__name__)
+            call.method, call.in_handler = name, is_in_handler()
+            return await method(self, call, *args, **named)
 
-        setattr(owner, name, _like(awaited, call, owner, name, "The same, awaited."))
+        setattr(owner, name, _like(awaited, method, owner, name, "The same, awaited."))
 
     @overload
     def __get__(self, it: None, owner: Any) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]: ...
@@ -57,32 +57,32 @@ class Awaited(Generic[S, P, T]):
 
 
 class Blocking(Generic[S, P, T]):
-    """The blocking method of a call. `polls`: it may take longer than a budget, of which it takes one for each read.
+    """The blocking method of a call. `polls`: it may take longer than a call may, and makes one for each read.
     `instead`: what to use on an event loop, if that is not the name with an `a` before it."""
 
-    def __init__(self, call: Call[S, P, T], polls: bool, instead: str) -> None:
-        self._call = call
+    def __init__(self, method: CallOf[S, P, T], polls: bool, instead: str) -> None:
+        self._method = method
         self._polls = polls
         self._instead = instead
-        self.awaited = Awaited(call)
+        self.awaited = Awaited(method)
 
     def __set_name__(self, owner: type, name: str) -> None:
-        call: Callable[..., Coroutine[Any, Any, T]] = self._call
+        method: Callable[..., Coroutine[Any, Any, T]] = self._method
         polls, instead = self._polls, self._instead
 
         def blocking(self: Any, *args: Any, **named: Any) -> T:
-            client = self._client
+            store = self._store
             in_handler = polls and is_in_handler()  # here: the call may run on another thread
 
             def begin(access: StoreAccess) -> Coroutine[Any, Any, T]:
-                budget = client.budget(access, name)
-                budget.in_handler = in_handler
-                return call(self, budget, *args, **named)
+                call = store.call(access, name)
+                call.in_handler = in_handler
+                return method(self, call, *args, **named)
 
-            result: T = client.blocking(begin, f"{self._called}.{name}", polls=polls, instead=instead)
+            result: T = store.blocking(begin, f"{self._called}.{name}", polls=polls, instead=instead)
             return result
 
-        setattr(owner, name, _like(blocking, call, owner, name, inspect.cleandoc(call.__doc__ or "")))
+        setattr(owner, name, _like(blocking, method, owner, name, inspect.cleandoc(method.__doc__ or "")))
 
     @overload
     def __get__(self, it: None, owner: Any) -> Callable[Concatenate[S, P], T]: ...
@@ -93,20 +93,20 @@ class Blocking(Generic[S, P, T]):
 
 
 @overload
-def both(call: Call[S, P, T], /) -> Blocking[S, P, T]: ...
+def both(method: CallOf[S, P, T], /) -> Blocking[S, P, T]: ...
 @overload
-def both(*, polls: bool = False, instead: str = "") -> Callable[[Call[S, P, T]], Blocking[S, P, T]]: ...
-def both(call: Any = None, /, *, polls: bool = False, instead: str = "") -> Any:
+def both(*, polls: bool = False, instead: str = "") -> Callable[[CallOf[S, P, T]], Blocking[S, P, T]]: ...
+def both(method: Any = None, /, *, polls: bool = False, instead: str = "") -> Any:
     """The blocking method of a call; its `awaited` is the other one. See the head of this file."""
-    return Blocking(call, polls, instead) if call is not None else lambda call: Blocking(call, polls, instead)
+    return Blocking(method, polls, instead) if method is not None else lambda method: Blocking(method, polls, instead)
 
 
-def _like(function: Any, call: Any, owner: type, name: str, doc: str) -> Any:
-    """The function, which looks like the call without its budget."""
-    functools.update_wrapper(function, call)
+def _like(function: Any, method: Any, owner: type, name: str, doc: str) -> Any:
+    """The function, which looks like the method without its `StoreCall`."""
+    functools.update_wrapper(function, method)
     del function.__wrapped__
-    it, _, *others = inspect.signature(call).parameters.values()
-    function.__signature__ = inspect.signature(call).replace(parameters=[it, *others])
-    function.__annotations__ = {key: kind for key, kind in call.__annotations__.items() if key != "budget"}
+    it, _, *others = inspect.signature(method).parameters.values()
+    function.__signature__ = inspect.signature(method).replace(parameters=[it, *others])
+    function.__annotations__ = {key: kind for key, kind in method.__annotations__.items() if key != "call"}
     function.__name__, function.__qualname__, function.__doc__ = name, f"{owner.__qualname__}.{name}", doc
     return function

@@ -79,7 +79,7 @@ ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
     "audit": (2, (st.lists(an_entry, max_size=3), few, st.sampled_from([None, None, 0, 1]), st.integers(0, 5), index)),
     "change_schedules": (4, (st.lists(a_change, min_size=1, max_size=3),)),
     "change_again": (1, (st.integers(1, 4), coin)),
-    "look": (1, (st.integers(0, 3), few, st.integers(0, 7), coin)),
+    "read_due": (1, (st.integers(0, 3), few, st.integers(0, 7), coin)),
     "prune": (2, (st.sampled_from([0, 0, 5, 20]),)),
     "cancel_flow": (1, (st.integers(0, 1),)),
     "begin_flow_anew": (1, (st.integers(0, 1), st.lists(a_job, min_size=1, max_size=2))),

@@ -353,12 +353,12 @@ class Machine(RuleBasedStateMachine):
                 self._run(self.twins.delete([job.id for change in changes for job in change.jobs]))
             self._run(self.twins.change_schedules(changes))
 
-    def look(self, queues: int, limit: int, names: int, again: bool) -> None:
+    def read_due(self, queues: int, limit: int, names: int, again: bool) -> None:
         """At what is due, and at a listing. `names`: which ones, by the bits of the number; all of them by none."""
         if SCHEDULES in self.lacks:
             return
         asked = [self.prefix + name for name in [QUEUES[:1], QUEUES[1:], QUEUES, QUEUES[::-1]][queues]]
-        self._run(self.twins.look(asked, limit + 1, again=again))
+        self._run(self.twins.read_due(asked, limit + 1, again=again))
         some = [self.prefix + name for place, name in enumerate(SCHEDULE_NAMES) if names >> place & 1]
         wanted: dict[str, Any] = {"names": some} if some else {"queue": asked[0]} if queues else {}
         self._run(self.twins.list_schedules(limit + 1 if wanted or not self.prefix else 500, **wanted))

@@ -59,11 +59,7 @@ class ModelAdmin(ModelStore):
         return results
 
     def cancel(
-        self,
-        ids: Sequence[str],
-        now: datetime,
-        seen: Sequence[Seen] | None = None,
-        reason: str = CANCELLED_REASON,
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None, reason: str = CANCELLED_REASON
     ) -> list[Refusal | None]:
         results: list[Refusal | None] = []
         for place, id in enumerate(ids):
@@ -121,7 +117,7 @@ class ModelAdmin(ModelStore):
         }
 
     def kept_until(self, record: JobRecord) -> datetime:
-        """Compared with the `before` of a prune, which a worker gives as its present without the retention."""
+        """To compare with the `before` of a prune, which a worker computes as now − retention."""
         assert record.finished_at is not None
         return record.finished_at + (self.retention if record.keep_for is None else record.keep_for) - self.retention
 

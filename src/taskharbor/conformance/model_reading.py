@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from taskharbor.conformance.model_store import ModelStore
 from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, State, StoredAudit, StoredSchedule, flow_status
-from taskharbor.drivers.graph import flow_info
+from taskharbor.model.job import flow_info
 
 
 class ModelReading(ModelStore):

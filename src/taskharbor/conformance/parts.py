@@ -8,5 +8,3 @@ FLOWS = "flows"
 FIGURES = "figures"
 AUDIT = "audit"
 SCHEDULES = "schedules"
-
-OPTIONAL_PARTS = frozenset({ATTEMPTS, HEADS, UPCOMING, AMEND, FLOWS, FIGURES, AUDIT, SCHEDULES})

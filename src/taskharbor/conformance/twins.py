@@ -72,8 +72,8 @@ class Twins:
         """The ids of all entries of the audit."""
         self.schedules: set[str] = set()
         """The names of all schedules."""
-        self._looked: tuple[str | None, tuple[datetime, str] | None] = (None, None)
-        """The cursor of a look at due schedules, and the place where it stands."""
+        self._last_due: tuple[str | None, tuple[datetime, str] | None] = (None, None)
+        """The cursor of the last page of due schedules, and the place where it stands."""
         self._ended = False
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
@@ -230,9 +230,9 @@ class Twins:
         expected = self.model.listed_schedules(asked.get("names", self.schedules), asked.get("queue"))
         assert mine == expected, f"{asked}: {mine}, expected {expected}"
 
-    async def look(self, queues: Sequence[str], limit: int, *, again: bool = False) -> None:
-        """What is due, page by page, and what comes next. `again`: from where a look stood before."""
-        cursor, after = self._looked if again else (None, None)
+    async def read_due(self, queues: Sequence[str], limit: int, *, again: bool = False) -> None:
+        """What is due, page by page, and what comes next. `again`: from where the page before ended."""
+        cursor, after = self._last_due if again else (None, None)
         latest = self.model.next_due(queues, self.now)
         while True:
             page = await self.subject.due_schedules(queues, self.now, limit=limit, cursor=cursor)
@@ -248,7 +248,7 @@ class Twins:
             cursor = page.cursor
             if items and items[-1].next_at is not None:
                 after = items[-1].next_at, items[-1].name
-            self._looked = cursor, after
+            self._last_due = cursor, after
 
     # Comparing
 
@@ -322,7 +322,7 @@ class Twins:
             found, expected = await _if_found(self.subject.flow(flow, self.now)), self.model.flow(flow, self.now)
             assert (found and _in_order(found)) == (expected and _in_order(expected))
         if SCHEDULES not in self.lacks:
-            await self.look(self.queues, 1)
+            await self.read_due(self.queues, 1)
 
 
 async def _if_found(call: Awaitable[T]) -> T | None:

@@ -1,6 +1,6 @@
 """The application: its routes, who may use them, and how an error looks.
 
-request ─► RequestGuard (host, origin, headers) ─► route ─► access function ─► OperatorRoom ─► page or action
+request ─► RequestGuard (host, origin, headers) ─► route ─► access function ─► OperatorSession ─► page or action
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from taskharbor.dashboard import assets
-from taskharbor.dashboard.acts import Deed, Done
+from taskharbor.dashboard.actions import ActionRequest, ActionResult
 from taskharbor.dashboard.answers import done_answer, json_answer
 from taskharbor.dashboard.guard import RequestGuard
 from taskharbor.dashboard.mounting import MOUNTING, NOT_MOUNTED, Mounting
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, PageMissing
-from taskharbor.dashboard.recall import Recall, Remembered
+from taskharbor.dashboard.page_memory import KeptPage, PageMemory
+from taskharbor.dashboard.pages.content import BadQuery, PageQuery
 from taskharbor.dashboard.rendering import Links, render
-from taskharbor.dashboard.routes import ACTS, PAGES, ActRoute, PageRoute
+from taskharbor.dashboard.routes import ACTION_ROUTES, PAGES, ActionRoute, PageRoute
 from taskharbor.dashboard.sampler import REFRESH_S, sampler_of
 from taskharbor.dashboard.stream import has_room, stream
 from taskharbor.harbor import Harbor
@@ -42,9 +42,9 @@ from taskharbor.model.errors import (
 )
 from taskharbor.ops.access import Access, AccessDenied, Permission
 from taskharbor.ops.job_edit import BadEdit
-from taskharbor.ops.room import OperatorRoom, Sight, place_of
-from taskharbor.ops.text import safe_text
-from taskharbor.ops.timefmt import format_duration
+from taskharbor.ops.operator import OperatorSession, StoreReading, place_of
+from taskharbor.store.text import safe_text
+from taskharbor.store.timefmt import format_duration
 
 if TYPE_CHECKING:
     from taskharbor.dashboard.sessions import Sessions
@@ -103,7 +103,7 @@ def build(
         Route("/static/{file:path}", assets.serve, methods=["GET"]),
     ]
     if not read_only:
-        routes += [Route(each.path, served.acting(each), methods=["POST"]) for each in ACTS]
+        routes += [Route(each.path, served.acting(each), methods=["POST"]) for each in ACTION_ROUTES]
     routes += [
         Route(each.path, served.showing(each), methods=["GET"])
         for each in sorted(PAGES, key=lambda page: "{" in page.path)
@@ -131,7 +131,7 @@ class DashboardApp:
         self._read_only = read_only
         self._redact = redact
         self._title = title
-        self._recall = Recall()
+        self._memory = PageMemory()
         self._sampler = sampler_of(harbor, refresh)
 
     # Pages -----------------------------------------------------------------------------------------------------
@@ -140,39 +140,41 @@ class DashboardApp:
         """The endpoint of a page."""
 
         async def show(request: Request) -> Response:
-            room = await self._room(request)
-            asked = Asked(dict(request.query_params), request.path_params, _wants_json(request))
+            session = await self._session_of(request)
+            query = PageQuery(dict(request.query_params), request.path_params, _wants_json(request))
             try:
-                return await self._shown(request, room, route, asked)
+                return await self._page_reply(request, session, route, query)
             except (TaskHarborError, OSError) as error:
-                return self._failed(request, room.access, error, route.nav)
+                return self._failed(request, session.access, error, route.nav)
 
         return show
 
-    async def _shown(self, request: Request, room: OperatorRoom, route: PageRoute, asked: Asked) -> Response:
-        address = Recall.key(request.url.path, asked)
+    async def _page_reply(
+        self, request: Request, session: OperatorSession, route: PageRoute, query: PageQuery
+    ) -> Response:
+        address = PageMemory.key(request.url.path, query)
         clock = self._harbor.clock
 
-        async def read(sight: Sight) -> Remembered:
-            return Remembered(await route.read(sight, asked), sight.now, clock.monotonic())
+        async def read(reading: StoreReading) -> KeptPage:
+            return KeptPage(await route.read(reading, query), reading.now, clock.monotonic())
 
         stale = problem = ""
         try:
-            found = await room.look(read, route.timeout)
-            if not asked.json:
-                self._recall.keep(address, found)
+            found = await session.read(read, route.timeout)
+            if not query.json:
+                self._memory.keep(address, found)
         except (DriverError, OSError) as error:
-            before = self._recall.find(address)
-            if not _is_outage(error) or before is None or asked.json:
+            before = self._memory.find(address)
+            if not _is_outage(error) or before is None or query.json:
                 raise
             found, problem = before, safe_text(str(error))
             stale = format_duration(timedelta(seconds=max(clock.monotonic() - before.at, 0.0)))
         page = found.page
         if page.redirect is not None:
             return RedirectResponse(f"{_prefix(request)}{page.redirect}", 303)
-        if asked.json:
+        if query.json:
             return json_answer(page.data)
-        view = self._frame(request, room.access, page.title, route.nav)
+        view = self._frame(request, session.access, page.title, route.nav)
         view |= {"now": found.now, "stale": stale, "problem": problem, "topics": page.topics, "job_id": page.job}
         return HTMLResponse(render(page.template, view | page.view), headers={"vary": "accept"})
 
@@ -202,32 +204,32 @@ class DashboardApp:
 
     # Actions ---------------------------------------------------------------------------------------------------
 
-    def acting(self, route: ActRoute) -> Callable[[Request], Awaitable[Response]]:
+    def acting(self, route: ActionRoute) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint of an action."""
 
         async def act(request: Request) -> Response:
-            room = await self._room(request)
+            session = await self._session_of(request)
             try:
-                route.check(room.access)
-                deed = Deed(room, self._harbor, request.path_params, await _form(request), self._redact)
-                return self._did(request, await route.do(deed))
+                route.check(session.access)
+                asked = ActionRequest(session, self._harbor, request.path_params, await _form(request), self._redact)
+                return self._reply_to_action(request, await route.do(asked))
             except (TaskHarborError, OSError) as error:
                 text, status = _explained(error)
                 return json_answer({"error": text}, status)
 
         return act
 
-    def _did(self, request: Request, done: Done) -> Response:
-        if "download" in done.view:
+    def _reply_to_action(self, request: Request, result: ActionResult) -> Response:
+        if "download" in result.view:
             headers = {"content-disposition": "attachment"}
-            return Response(done.view["download"], media_type="application/json", headers=headers)
-        if done.refused:
-            return json_answer({"error": done.text}, 409)
-        if done.template is not None:
-            return HTMLResponse(render(done.template, {"link": Links(_prefix(request)), **done.view}))
-        if done.location is not None:
-            return done_answer(request, done.text, f"{_prefix(request)}{done.location}")
-        return done_answer(request, done.text)
+            return Response(result.view["download"], media_type="application/json", headers=headers)
+        if result.refused:
+            return json_answer({"error": result.text}, 409)
+        if result.template is not None:
+            return HTMLResponse(render(result.template, {"link": Links(_prefix(request)), **result.view}))
+        if result.location is not None:
+            return done_answer(request, result.text, f"{_prefix(request)}{result.location}")
+        return done_answer(request, result.text)
 
     # Coming and going ------------------------------------------------------------------------------------------
 
@@ -274,12 +276,12 @@ class DashboardApp:
 
     async def events(self, request: Request) -> Response:
         """The stream of a tab."""
-        room = await self._room(request)
+        session = await self._session_of(request)
         try:
-            room.access.check(Permission.VIEW)
+            session.access.check(Permission.VIEW)
         except AccessDenied as error:
             return json_answer({"error": str(error)}, 403)
-        who = room.access.name
+        who = session.access.name
         if not has_room(self._sampler, who):
             return json_answer({"error": "too many tabs are open; this one reads every 10 s"}, 503)
         return stream(self._sampler, self._harbor.clock, request.query_params.get("job"), who)
@@ -290,7 +292,7 @@ class DashboardApp:
 
     # Who, and what went wrong ------------------------------------------------------------------------------------
 
-    async def _room(self, request: Request) -> OperatorRoom:
+    async def _session_of(self, request: Request) -> OperatorSession:
         access = Access.none()
         if self._access is not None:
             found = self._access(request)
@@ -301,7 +303,7 @@ class DashboardApp:
             access = found
         if self._read_only:
             access = Access(name=access.name, actions=set(access.actions) & {Permission.VIEW}, login=access.login)
-        return OperatorRoom(self._harbor, access)
+        return OperatorSession(self._harbor, access)
 
     def _failed(self, request: Request, access: Access, error: Exception, nav: str = "") -> Response:
         text, status = _explained(error)
@@ -347,7 +349,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     text = safe_text(str(error))
     if isinstance(error, AccessDenied):
         return text, 403
-    if isinstance(error, JobNotFound | ScheduleNotFound | PageMissing):
+    if isinstance(error, JobNotFound | ScheduleNotFound):
         return text, 404
     if isinstance(error, BadQuery | BadEdit | InvalidJob | FeatureMissing):
         return text, 400

@@ -12,8 +12,8 @@ import jinja2
 import msgspec
 
 from taskharbor.model.error_class import full_error_name
-from taskharbor.ops.text import clean, first_line, one_line
-from taskharbor.ops.timefmt import format_duration, format_moment, relative
+from taskharbor.store.text import clean, first_line, one_line
+from taskharbor.store.timefmt import format_duration, format_moment, relative
 
 STATE_WORDS = {
     "blocked": "blocked",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from taskharbor.dashboard import acts
-from taskharbor.dashboard.acts import Deed, Done
+from taskharbor.dashboard import actions
+from taskharbor.dashboard.actions import ActionFunction
 from taskharbor.dashboard.pages.about import about
+from taskharbor.dashboard.pages.content import PageContent, PageQuery
 from taskharbor.dashboard.pages.dead import dead
 from taskharbor.dashboard.pages.flows import flow, flows
 from taskharbor.dashboard.pages.job import job
@@ -16,10 +17,9 @@ from taskharbor.dashboard.pages.operations import new_operation, operations
 from taskharbor.dashboard.pages.overview import overview
 from taskharbor.dashboard.pages.queues import queue, queues
 from taskharbor.dashboard.pages.schedules import schedule, schedules
-from taskharbor.dashboard.pages.shown import Asked, Shown
 from taskharbor.dashboard.pages.workers import workers
 from taskharbor.ops.access import Access, Permission
-from taskharbor.ops.room import Sight
+from taskharbor.ops.operator import StoreReading
 
 TEN_THOUSAND_ROWS_S = 10.0
 
@@ -30,17 +30,17 @@ class PageRoute:
 
     path: str
     nav: str
-    read: Callable[[Sight, Asked], Awaitable[Shown]]
+    read: Callable[[StoreReading, PageQuery], Awaitable[PageContent]]
     timeout: float | None = None  # seconds, where reading takes longer than a page usually may
 
 
 @dataclass(frozen=True)
-class ActRoute:
+class ActionRoute:
     """An action, by POST. `needs`: a person with none of these permissions is refused before the form is read; the
     action itself asks for the one that it takes."""
 
     path: str
-    do: Callable[[Deed], Awaitable[Done]]
+    do: ActionFunction
     needs: tuple[Permission, ...]
 
     def check(self, access: Access) -> None:
@@ -68,25 +68,25 @@ PAGES = (
 )
 
 _MANY = (Permission.REQUEUE, Permission.CANCEL, Permission.DELETE)
-ACTS = (
-    ActRoute("/queues/{queue:path}/pause", acts.pause, (Permission.PAUSE,)),
-    ActRoute("/queues/{queue:path}/resume", acts.resume, (Permission.RESUME,)),
-    ActRoute("/jobs/act", acts.act_on_jobs, _MANY),
-    ActRoute("/jobs/{id:path}/retry", acts.retry_job, (Permission.REQUEUE,)),
-    ActRoute("/jobs/{id:path}/cancel", acts.cancel_job, (Permission.CANCEL,)),
-    ActRoute("/jobs/{id:path}/delete", acts.delete_job, (Permission.DELETE,)),
-    ActRoute("/jobs/{id:path}/edit", acts.edit_job, (Permission.AMEND,)),
-    ActRoute("/jobs/{id:path}/reveal", acts.reveal_job, (Permission.REVEAL,)),
-    ActRoute("/jobs/{id:path}/download", acts.download_job, (Permission.REVEAL,)),
-    ActRoute("/operations", acts.begin_operation, _MANY),
-    ActRoute("/operations/{id:path}/stop", acts.stop_operation, (Permission.STOP,)),
-    ActRoute("/operations/{id:path}/resume", acts.resume_operation, (Permission.STOP,)),
-    ActRoute("/schedules/{name:path}/run", acts.run_schedule, (Permission.RUN,)),
-    ActRoute("/schedules/{name:path}/pause", acts.pause_schedule, (Permission.PAUSE,)),
-    ActRoute("/schedules/{name:path}/resume", acts.resume_schedule, (Permission.RESUME,)),
-    ActRoute("/schedules/{name:path}/edit", acts.edit_schedule, (Permission.AMEND,)),
-    ActRoute("/schedules/{name:path}/reset", acts.reset_schedule, (Permission.AMEND,)),
-    ActRoute("/schedules/{name:path}/delete", acts.delete_schedule, (Permission.DELETE,)),
-    ActRoute("/flows/{id:path}/cancel", acts.cancel_flow, (Permission.CANCEL,)),
-    ActRoute("/flows/{id:path}/requeue", acts.requeue_flow, (Permission.REQUEUE,)),
+ACTION_ROUTES = (
+    ActionRoute("/queues/{queue:path}/pause", actions.pause, (Permission.PAUSE,)),
+    ActionRoute("/queues/{queue:path}/resume", actions.resume, (Permission.RESUME,)),
+    ActionRoute("/jobs/act", actions.act_on_jobs, _MANY),
+    ActionRoute("/jobs/{id:path}/retry", actions.retry_job, (Permission.REQUEUE,)),
+    ActionRoute("/jobs/{id:path}/cancel", actions.cancel_job, (Permission.CANCEL,)),
+    ActionRoute("/jobs/{id:path}/delete", actions.delete_job, (Permission.DELETE,)),
+    ActionRoute("/jobs/{id:path}/edit", actions.edit_job, (Permission.AMEND,)),
+    ActionRoute("/jobs/{id:path}/reveal", actions.reveal_job, (Permission.REVEAL,)),
+    ActionRoute("/jobs/{id:path}/download", actions.download_job, (Permission.REVEAL,)),
+    ActionRoute("/operations", actions.begin_operation, _MANY),
+    ActionRoute("/operations/{id:path}/stop", actions.stop_operation, (Permission.STOP,)),
+    ActionRoute("/operations/{id:path}/resume", actions.resume_operation, (Permission.STOP,)),
+    ActionRoute("/schedules/{name:path}/run", actions.run_schedule, (Permission.RUN,)),
+    ActionRoute("/schedules/{name:path}/pause", actions.pause_schedule, (Permission.PAUSE,)),
+    ActionRoute("/schedules/{name:path}/resume", actions.resume_schedule, (Permission.RESUME,)),
+    ActionRoute("/schedules/{name:path}/edit", actions.edit_schedule, (Permission.AMEND,)),
+    ActionRoute("/schedules/{name:path}/reset", actions.reset_schedule, (Permission.AMEND,)),
+    ActionRoute("/schedules/{name:path}/delete", actions.delete_schedule, (Permission.DELETE,)),
+    ActionRoute("/flows/{id:path}/cancel", actions.cancel_flow, (Permission.CANCEL,)),
+    ActionRoute("/flows/{id:path}/requeue", actions.requeue_flow, (Permission.REQUEUE,)),
 )

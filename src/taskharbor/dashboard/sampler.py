@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.client.client import Client
 from taskharbor.drivers.heads import read_counts
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import JobNotFound, TaskHarborError
 from taskharbor.ops.access import Access
-from taskharbor.ops.counting import cap_for
-from taskharbor.ops.room import Sight, look_at
-from taskharbor.ops.text import safe_text
+from taskharbor.ops.operator import StoreReading, read_as
+from taskharbor.store.queues import cap_for
+from taskharbor.store.session import Store
+from taskharbor.store.text import safe_text
 
 REFRESH_S = 1.0
 REST_FACTOR = 20
@@ -114,7 +114,7 @@ class Sampler:
         jobs = [job for job, _ in watched.most_common(MAX_WATCHED_JOBS)]
         self.rounds += 1
         try:
-            found = await look_at(self._harbor, SAMPLER, lambda sight: _sample(sight, jobs), ROUND_TIMEOUT_S)
+            found = await read_as(self._harbor, SAMPLER, lambda reading: _sample(reading, jobs), ROUND_TIMEOUT_S)
         except (TaskHarborError, OSError) as error:
             self._tell(lambda viewer: set() if self._problem else {STORE}, safe_text(str(error)))
             return
@@ -131,8 +131,8 @@ class Sampler:
         self._problem = problem
 
 
-async def _sample(sight: Sight, jobs: list[str]) -> dict[str, Any]:
-    driver, now = sight.driver, sight.now
+async def _sample(reading: StoreReading, jobs: list[str]) -> dict[str, Any]:
+    driver, now = reading.driver, reading.now
     workers = await driver.workers(now)
     queues = len(await driver.queues())
     found: dict[str, Any] = {
@@ -153,12 +153,12 @@ async def _sample(sight: Sight, jobs: list[str]) -> dict[str, Any]:
     return found
 
 
-_samplers: weakref.WeakKeyDictionary[Client, Sampler] = weakref.WeakKeyDictionary()
+_samplers: weakref.WeakKeyDictionary[Store, Sampler] = weakref.WeakKeyDictionary()
 
 
 def sampler_of(harbor: Harbor, refresh: float = REFRESH_S) -> Sampler:
     """The only sampler of a store in this process."""
-    found = _samplers.get(harbor.client)
+    found = _samplers.get(harbor._store)
     if found is None:
-        found = _samplers[harbor.client] = Sampler(harbor, refresh)
+        found = _samplers[harbor._store] = Sampler(harbor, refresh)
     return found

@@ -40,7 +40,7 @@ class DashboardAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django has no t
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never: what can be changed, the dashboard shows."""
+        """Always False: jobs are changed in the dashboard."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:

@@ -69,15 +69,15 @@ def dashboard_view(site: Any, backend: str | None = None) -> Callable[..., Any]:
 
     def view(request: HttpRequest, rest: str = "") -> Any:
         if rest.startswith("static/") and request.method in READING:  # what anyone can download from PyPI: no secret
-            return _kept_private(_served(request, rest, site, backend, Access.none()))
+            return _cached_privately(_respond(request, rest, site, backend, Access.none()))
         if not site.has_permission(request):
-            return _turned_away(request, site)
+            return _to_login(request, site)
         access = access_of(request.user)
         if not access.allows("view"):
             raise PermissionDenied
         if rest == "events" and not may_stream(request):
             return HttpResponse(status=204)  # which ends a stream for good
-        reply = _served(request, rest, site, backend, access)
+        reply = _respond(request, rest, site, backend, access)
         if rest == "logout" and request.method == "POST" and reply.status_code in (200, 204):  # the origin was checked
             logout(request)
             reply.headers["hx-redirect"] = _home(site)
@@ -114,7 +114,7 @@ def first_backend() -> str | None:
     return "default" if "default" in ours else next(iter(ours), None)
 
 
-def _served(request: HttpRequest, rest: str, site: Any, backend: str | None, access: Access) -> Any:
+def _respond(request: HttpRequest, rest: str, site: Any, backend: str | None, access: Access) -> Any:
     alias = backend or first_backend()
     if alias is None:
         raise Http404("no backend of TASKS is TaskHarbor's")
@@ -128,9 +128,9 @@ def _served(request: HttpRequest, rest: str, site: Any, backend: str | None, acc
         home=_home(site), home_name=str(site.site_header), may_log_out=True, streams=may_stream(request)
     )
     prefix = request.path.removesuffix(rest).removesuffix("/")
-    told = {ACCESS: access, MOUNTING: mounting}
+    extras = {ACCESS: access, MOUNTING: mounting}
     try:
-        return respond(harbor.client.portal, _app_of(harbor), request, prefix, told, MAX_FORM_BYTES)
+        return respond(harbor._store.portal, _app_of(harbor), request, prefix, extras, MAX_FORM_BYTES)
     except BodyTooLarge as error:
         return JsonResponse({"error": str(error)}, status=413)
     except (TimeoutError, CancelledError) as error:  # the harbor was closed meanwhile, or its store hangs
@@ -144,16 +144,16 @@ def _app_of(harbor: DjangoHarbor) -> Any:
 
     found = _apps.get(harbor)
     if found is None:
-        found = _apps[harbor] = dashboard(harbor, access=_told_access, title="Jobs")
+        found = _apps[harbor] = dashboard(harbor, access=_access_in_scope, title="Jobs")
     return found
 
 
-def _told_access(request: Request) -> Access:
-    told: Access = request.scope[ACCESS]
-    return told
+def _access_in_scope(request: Request) -> Access:
+    access: Access = request.scope[ACCESS]
+    return access
 
 
-def _turned_away(request: HttpRequest, site: Any) -> Any:
+def _to_login(request: HttpRequest, site: Any) -> Any:
     """To the login; a script of a page that was open meanwhile gets a sentence to show."""
     if request.method not in READING:
         return JsonResponse({"error": "you are logged out: load the page again"}, status=403)
@@ -164,7 +164,7 @@ def _home(site: Any) -> str:
     return str(reverse("admin:index", current_app=site.name))
 
 
-def _kept_private(reply: Any) -> Any:
+def _cached_privately(reply: Any) -> Any:
     """Let no shared cache keep a file: Django may add the cookie of a session to any response."""
     kept = reply.headers.get("cache-control", "")
     reply.headers["cache-control"] = kept.replace("public", "private")

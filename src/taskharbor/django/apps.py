@@ -23,7 +23,7 @@ class TaskHarborConfig(AppConfig):  # type: ignore[misc]  # Django has no types
         post_migrate.connect(_prepare_stores, sender=self, dispatch_uid="taskharbor.prepare_stores")
 
 
-def _prepare_stores(using: str, **told: Any) -> None:
+def _prepare_stores(using: str, **signal: Any) -> None:
     from taskharbor.django.stores import after_migrate
 
-    after_migrate(using, **told)
+    after_migrate(using, **signal)

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
-from taskharbor.client.portal import Portal
+from taskharbor.store.portal import Portal
 
 AsgiApplication: TypeAlias = Callable[..., Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
@@ -40,11 +40,11 @@ def may_stream(request: HttpRequest) -> bool:
 
 
 def respond(
-    portal: Portal, app: AsgiApplication, request: HttpRequest, prefix: str, told: Mapping[str, Any], limit: int
+    portal: Portal, app: AsgiApplication, request: HttpRequest, prefix: str, extras: Mapping[str, Any], limit: int
 ) -> HttpResponse | StreamingHttpResponse:
-    """The response of an application that is mounted at a prefix. `told`: what its scope has beside the request;
+    """The response of an application that is mounted at a prefix. `extras`: what its scope has beside the request;
     `limit`: the bytes of a body that are read."""
-    call = BridgedCall(portal, app, _scope(request, prefix, told), _body(request, limit))
+    call = BridgedCall(portal, app, _scope(request, prefix, extras), _body(request, limit))
     status, headers = call.begun()
     kind = headers.pop("content-type", "text/plain")
     reply: HttpResponse | StreamingHttpResponse
@@ -147,7 +147,7 @@ class BridgedCall:
             self._running.cancel()
 
 
-def _scope(request: HttpRequest, prefix: str, told: Mapping[str, Any]) -> AsgiMessage:
+def _scope(request: HttpRequest, prefix: str, extras: Mapping[str, Any]) -> AsgiMessage:
     headers = [(b"host", _bytes(request.get_host()))]
     headers += [(name.encode(), _bytes(request.headers[name])) for name in PASSED_ON if name in request.headers]
     return {
@@ -163,7 +163,7 @@ def _scope(request: HttpRequest, prefix: str, told: Mapping[str, Any]) -> AsgiMe
         "headers": headers,
         "client": None,
         "server": None,
-        **told,
+        **extras,
     }
 
 

@@ -151,20 +151,20 @@ class TaskHarborBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no
             naive = timezone.is_naive(task.run_after)
             options["run_at"] = timezone.make_aware(task.run_after) if naive else task.run_after
         step = declared.on(self.harbor).options(**options).s(*args, **kwargs)
-        call = step.call()
+        call = step._call()
         return TaskCall(
             call.type, call.payload, call.options, call.returns, new_id(to_ms(self.harbor.clock.now())), call.signature
         )
 
     def _store(self, call: TaskCall, result: Any) -> None:
-        client = self.harbor.client
+        store = self.harbor._store
         records: list[JobRecord] = []
 
         def prepared(now: datetime) -> list[JobRecord]:
-            records[:] = prepare_all([call], client.default_queue, now)
+            records[:] = prepare_all([call], store.default_queue, now)
             return records
 
-        (stored,) = client.store(prepared, None, "task.enqueue")
+        (stored,) = store.enqueue(prepared, None, "task.enqueue")
         object.__setattr__(result, "enqueued_at", records[0].created_at)
         if stored.id != result.id:  # its idempotency key is known: this is the job that was there
             object.__setattr__(result, "id", stored.id)

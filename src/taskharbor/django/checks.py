@@ -39,7 +39,7 @@ HINTS = {
     "E003": 'Name another alias, or keep jobs elsewhere with {"dsn": "redis://…"}.',
     "E004": "pip install 'taskharbor[postgres]': Django prefers psycopg 3 when both are installed.",
     "E005": "Write its path in NAME.",
-    "E006": "See docs/dsn.md for addresses and their options.",
+    "E006": "The pages docs/driver-sqlite.md, driver-postgres.md and driver-redis.md list addresses and options.",
     "W008": f'Write INSTALLED_APPS = [..., "{APP}"].',
     "W009": "Move the file to a local disk, or use PostgreSQL.",
     "W010": "Grant USER the use of the schema of TaskHarbor.",

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from taskharbor.client.client import Client
-from taskharbor.django.client import DjangoClient
 from taskharbor.django.connections import fresh_async_connections, fresh_connections
 from taskharbor.django.registry import declare_known
 from taskharbor.django.settings import BackendOptions, read_options
 from taskharbor.django.setup import lifespan_of
 from taskharbor.django.signals import FinishedSignals
+from taskharbor.django.store import DjangoStore
 from taskharbor.drivers.base import Driver
 from taskharbor.harbor import Harbor
+from taskharbor.store.session import Store
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.lifespan import Lifespan
 
@@ -37,7 +37,7 @@ _making = threading.RLock()
 class DjangoHarbor(Harbor):
     """The harbor behind one backend of TASKS."""
 
-    client: DjangoClient
+    _store: DjangoStore
 
     def __init__(self, backend: BackendOptions) -> None:
         self.backend = backend
@@ -98,13 +98,13 @@ class DjangoHarbor(Harbor):
 
     def change(self, backend: BackendOptions) -> None:
         """Use other settings from now on."""
-        self.backend = self.client.backend = backend
+        self.backend = self._store.backend = backend
         self._queues.listed = frozenset(backend.queues) if backend.queues else None
-        self.client.use(None)
+        self._store.use(None)
         declare_known(self)
 
-    def _make_client(self, dsn_or_driver: Driver | str | None, **options: Any) -> Client:
-        return DjangoClient(self.backend, **options)
+    def _make_store(self, dsn_or_driver: Driver | str | None, **options: Any) -> Store:
+        return DjangoStore(self.backend, **options)
 
 
 def tasks_settings() -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.django.api import TaskContext, normalize_json, task_started
 from taskharbor.django.task import options_of
 from taskharbor.model.job import JobInfo, State
-from taskharbor.tasks.annotations import UNRESOLVED, hint_of, is_context
+from taskharbor.tasks.annotations import Unresolved, hints_of, is_context
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.injected import marker_of
 from taskharbor.tasks.task import Task
@@ -147,14 +147,15 @@ def _returned(value: Any) -> Any:
 
 
 def _parameters(task: Any) -> tuple[list[inspect.Parameter], dict[str, Any]]:
-    found = list(inspect.signature(task.func).parameters.values())
+    signature = inspect.signature(task.func)
+    found, hints = list(signature.parameters.values()), hints_of(task.func, signature)
     if task.takes_context:
         found = found[1:]
     parameters: list[inspect.Parameter] = []
     annotations: dict[str, Any] = {KEYWORD: JobContext}
     for each in found:
-        hint = hint_of(task.func, each)
-        kept = hint is not UNRESOLVED and (is_context(hint) or marker_of(each.default, hint) is not None)
+        hint = hints.get(each.name, inspect.Parameter.empty)
+        kept = not isinstance(hint, Unresolved) and (is_context(hint) or marker_of(each.default, hint) is not None)
         if kept:
             annotations[each.name] = hint
         parameters.append(each.replace(annotation=hint if kept else inspect.Parameter.empty))

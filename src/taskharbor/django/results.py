@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import taskharbor
 from taskharbor.django.api import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
-from taskharbor.model.attempts import Attempt, AttemptKind, attempts_of
 from taskharbor.model.error_class import full_error_name
+from taskharbor.model.executions import Attempt, AttemptKind, known_executions
 from taskharbor.model.job import JobInfo, JobRecord, State
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def result_of(info: JobInfo, declared: DeclaredFunction, alias: str | None = Non
     """The result that stands for a job. `alias`: of the backend that was asked; else the one that enqueued it."""
     job = info.job
     backend = alias or job.metadata.get(BACKEND) or declared.task.backend
-    attempts = attempts_of(info)
+    attempts = known_executions(info)
     args, kwargs = arguments_of(job, declared)
     result = TaskResult(
         task=task_of(job, declared, backend),
@@ -145,15 +145,15 @@ def traceback_of(text: str) -> str:
     """
     if not text:
         return ""
-    told: list[tuple[str, list[str]]] = []  # how each exception is linked to the one before it, and its parts
+    exceptions: list[tuple[str, list[str]]] = []  # how each exception is linked to the one before it, and its parts
     for part in text.split("\n\n"):
         link = next((each for each in (*_LINKS, "in the group: ") if part.startswith(each)), None)
-        if not told or link is not None:
-            told.append((link or "", [part.removeprefix(link or "")]))
+        if not exceptions or link is not None:
+            exceptions.append((link or "", [part.removeprefix(link or "")]))
         else:
-            told[-1][1].append(part)
+            exceptions[-1][1].append(part)
     written = ""
-    for link, parts in reversed(told):
+    for link, parts in reversed(exceptions):
         summary, *rest = parts
         frames = [each for each in rest if _FRAME.match(each)]
         notes = [each for each in rest if not _FRAME.match(each)]

@@ -30,13 +30,13 @@ def backends_in(database: str) -> list[BackendOptions]:
     return [options for options in found if options.database == database]
 
 
-def after_migrate(using: str, verbosity: int = 1, stdout: Any = None, **told: Any) -> None:
+def after_migrate(using: str, verbosity: int = 1, stdout: Any = None, **signal: Any) -> None:
     """Create or upgrade the stores in a database, unless the settings leave that to a person.
 
     Django sends `post_migrate` after `flush` as well, then without a plan. In a test (Django has replaced the outbox of
     mail there) that is the end of a `TransactionTestCase`: its jobs go with its rows.
     """
-    is_flush = "plan" not in told
+    is_flush = "plan" not in signal
     done: set[str | None] = set()
     for options in backends_in(using):
         address = address_of(options)
@@ -77,11 +77,10 @@ def problem_of(options: BackendOptions) -> DriverError | None:
 
 
 async def _open(driver: Driver, only_existing: bool = False) -> None:
-    opened: Driver = driver
     try:
-        await (driver.open_existing() if only_existing else opened.open())
+        await (driver.open_existing() if only_existing else driver.open())
     finally:
-        await opened.close()
+        await driver.close()
 
 
 def empty(options: BackendOptions) -> None:

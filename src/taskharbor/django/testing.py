@@ -23,11 +23,11 @@ from django.db import connections
 from taskharbor.django import registry
 from taskharbor.django.address import is_in_memory
 from taskharbor.django.api import Task as DjangoTask
-from taskharbor.django.client import driver_on
 from taskharbor.django.connections import in_use, lend
 from taskharbor.django.harbors import DjangoHarbor, harbor_of, our_aliases
 from taskharbor.django.results import result_of
 from taskharbor.django.setup import discover
+from taskharbor.django.store import driver_on
 from taskharbor.tasks.task import Task
 from taskharbor.testing.drain import adrain as adrain_harbor
 from taskharbor.testing.drain import includes, refuse_unknown
@@ -107,7 +107,7 @@ def _in_this_test(harbor: DjangoHarbor, ended: list[Callable[[], object]]) -> It
     try:
         with ExitStack() as stack:
             stack.enter_context(lend(mine))
-            if database is not None and harbor.client.joins_transactions:
+            if database is not None and harbor._store.joins_transactions:
                 driver = driver_on(harbor.backend, lambda: mine[database], in_use)
                 stack.enter_context(harbor.use_driver(driver))
             yield

@@ -13,21 +13,22 @@ from datetime import datetime, timedelta
 from inspect import unwrap
 from typing import Any, ClassVar, Protocol
 
+from taskharbor.drivers.cursor import decode_cursor, decode_due, decode_place, decode_schedule
 from taskharbor.drivers.queries import (
+    MAX_SCHEDULES_PER_PAGE,
     AuditQuery,
     DueQuery,
     FlowQuery,
     JobQuery,
     ScheduleQuery,
-    audit_query,
-    due_query,
-    flow_query,
-    job_query,
-    schedule_query,
+    check_page,
+    is_newest_first,
+    storable,
 )
 from taskharbor.drivers.transactions import Transaction, TransactionSync
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
+from taskharbor.model.bounds import check_moment
 from taskharbor.model.errors import DriverError, FeatureMissing, TaskHarborError
 from taskharbor.model.job import (
     Figures,
@@ -148,11 +149,7 @@ class Driver:
         raise NotImplementedError
 
     async def extend(
-        self,
-        leases: Sequence[Lease],
-        now: datetime,
-        lease_for: timedelta,
-        notes: Mapping[str, bytes] | None = None,
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta, notes: Mapping[str, bytes] | None = None
     ) -> Sequence[Lease | TaskHarborError]:
         """Move the end of leases to `now + lease_for`, never earlier than it was. Store the note of each whose token
         is in `notes`, if its lease holds; a driver that does not keep `note` ignores them."""
@@ -301,8 +298,10 @@ class Driver:
         limit: int = 100,
     ) -> FlowPage:
         """Flows in the order of their ids, or with `order="-id"` the last id first."""
-        wanted = flow_query(status=status, since=since, until=until, order=order, cursor=cursor, limit=limit)
-        return await self.list_flows(now, wanted)
+        check_page(limit, since, until)
+        newest, after = is_newest_first(order), None if cursor is None else decode_cursor(cursor)
+        known = None if status is None else FlowStatus(status)
+        return await self.list_flows(now, FlowQuery(known, since, until, newest, after, limit))
 
     async def audit(
         self,
@@ -314,8 +313,11 @@ class Driver:
         limit: int = 100,
     ) -> AuditPage:
         """Entries with `since <= at < until`, in the order of `at`, then `id`, the last one first."""
-        wanted = audit_query(since=since, until=until, by=by, cursor=cursor, limit=limit)
-        return AuditPage(()) if wanted is None else await self.list_audit(wanted)
+        check_page(limit, since, until)
+        after = None if cursor is None else decode_place(cursor)
+        if by is not None and not storable((by,)):
+            return AuditPage(())
+        return await self.list_audit(AuditQuery(since, until, by, after, limit))
 
     async def schedules(
         self,
@@ -326,15 +328,24 @@ class Driver:
         limit: int = 100,
     ) -> SchedulePage:
         """Schedules in the order of their names."""
-        wanted = schedule_query(names=names, queue=queue, cursor=cursor, limit=limit)
-        return SchedulePage(()) if wanted is None else await self.list_schedules(wanted)
+        check_page(limit)
+        after = None if cursor is None else decode_schedule(cursor)
+        asked = None if names is None else tuple(sorted(set(storable(names))))
+        if asked == () or (queue is not None and not storable((queue,))):
+            return SchedulePage(())
+        return await self.list_schedules(ScheduleQuery(asked, queue, after, min(limit, MAX_SCHEDULES_PER_PAGE)))
 
     async def due_schedules(
         self, queues: Sequence[str], now: datetime, *, cursor: str | None = None, limit: int = 100
     ) -> SchedulePage:
         """Schedules of these queues with `next_at <= now`, in the order of `next_at`, then of names."""
-        wanted = due_query(queues, now, cursor=cursor, limit=limit)
-        return SchedulePage(()) if wanted is None else await self.list_due_schedules(wanted)
+        check_page(limit)
+        check_moment(now, "now")
+        after = None if cursor is None else decode_due(cursor)
+        asked = tuple(dict.fromkeys(storable(queues)))
+        if not asked:
+            return SchedulePage(())
+        return await self.list_due_schedules(DueQuery(asked, now, after, min(limit, MAX_SCHEDULES_PER_PAGE)))
 
     # Changes by operators and by code ---------------------------------------------------------------------------
     #
@@ -419,22 +430,13 @@ class Driver:
         limit: int = 100,
     ) -> Page:
         """Jobs in the order of their ids, or with `order="-id"` the last id first."""
-        wanted = job_query(
-            queue=queue,
-            state=state,
-            type=type,
-            group=group,
-            flow_id=flow_id,
-            cursor=cursor,
-            limit=limit,
-            error_class=error_class,
-            fingerprint=fingerprint,
-            since=since,
-            until=until,
-            order=order,
-            payloads=payloads,
-            error_name=error_name,
-        )
+        check_page(limit, since, until)
+        newest, after = is_newest_first(order), None if cursor is None else decode_cursor(cursor)
+        known = None if state is None else State(state)
+        wanted = JobQuery(
+            queue, known, type, group, flow_id, after, limit, error_class, fingerprint, since, until, newest, payloads,
+            error_name,
+        )  # fmt: skip
         return await self.list_jobs(now, wanted)
 
 

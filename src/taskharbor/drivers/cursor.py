@@ -17,7 +17,11 @@ _ID, _PLACE, _SCHEDULE, _DUE = b"1", b"2", b"3", b"4"
 
 
 def encode_cursor(id: str) -> str:
-    """The cursor of the page that begins behind this id."""
+    """The cursor of the page that begins behind this id.
+
+    >>> encode_cursor("01J") == encode_cursor("01K")
+    False
+    """
     return _encode(_ID, id)
 
 
@@ -31,7 +35,11 @@ def decode_cursor(cursor: str) -> str:
 
 
 def encode_place(at: datetime, id: str) -> str:
-    """The cursor of the page of the audit that begins behind this entry."""
+    """The cursor of the page of the audit that begins behind this entry.
+
+    >>> decode_place(encode_place(from_us(0), "01J"))[1]
+    '01J'
+    """
     return _encode(_PLACE, f"{to_us(at)}:{id}")
 
 
@@ -45,7 +53,11 @@ def decode_place(cursor: str) -> tuple[datetime, str]:
 
 
 def encode_schedule(name: str) -> str:
-    """The cursor of the page of schedules that begins behind this name."""
+    """The cursor of the page of schedules that begins behind this name.
+
+    >>> decode_schedule(encode_schedule("nightly"))
+    'nightly'
+    """
     return _encode(_SCHEDULE, name)
 
 
@@ -55,7 +67,11 @@ def decode_schedule(cursor: str) -> str:
 
 
 def encode_due(next_at: datetime, name: str) -> str:
-    """The cursor of the page of due schedules that begins behind this one."""
+    """The cursor of the page of due schedules that begins behind this one.
+
+    >>> decode_due(encode_due(from_us(0), "nightly"))[1]
+    'nightly'
+    """
     return _encode(_DUE, f"{to_us(next_at)}:{name}")
 
 

@@ -26,12 +26,20 @@ def damage_of(record: JobRecord) -> str | None:
 
 
 def damaged_reason(damage: str) -> str:
-    """The reason with which a damaged record goes to the dead letter queue."""
+    """The reason with which a damaged record goes to the dead letter queue.
+
+    >>> damaged_reason("attempts is missing or wrong")
+    'damaged record: attempts is missing or wrong'
+    """
     return f"{DAMAGED_PREFIX}: {damage}"
 
 
 def readable(record: JobRecord) -> JobRecord:
-    """A damaged record as it can be shown: every field of the right kind. The store keeps it as it was found."""
+    """A damaged record as it can be shown: every field of the right kind. The store keeps it as it was found.
+
+    >>> readable(JobRecord(id="j1", type="mail", attempts="many")).attempts
+    0
+    """
     shown = replace(_EMPTY, id=record.id, queue=record.queue)
     for name in JobRecord.__struct_fields__:
         one = replace(shown, **{name: getattr(record, name)})

@@ -1,14 +1,21 @@
 """DSNs: the store's address and its options, parsed the same way for every driver.
 
 A DSN may contain a password, so nothing here repeats one: errors show `redact(dsn)`.
+
+`options_of` splits the options, and the functions after it turn one into its value. Each takes the options by name, the
+one that is wanted and its default, and raises ValueError with what was expected and what came. A value is cut to 40
+characters there: it may be a password that lost its place.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from taskharbor.drivers.base import DEFAULT_RETENTION
+from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 from taskharbor.model.times import LONGEST
 
 UNREADABLE = "it cannot be read; write any of / ? # @ : % in a password as %2F %3F %23 %40 %3A %25"
@@ -17,6 +24,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=:)", re.IGNORECASE)
 _HOSTS = re.compile(r"(?:(?:[\w.-]*|\[[0-9a-fA-F:.%\w]+\])(?::\d*)?(?:,|$))*")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
+_MOST_DIGITS = 9
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -30,7 +38,7 @@ def scheme_of(dsn: str) -> str:
 
 
 def redact(dsn: str) -> str:
-    """The DSN without what may be secret: user, password and options. What may be either is left out.
+    """The DSN without what may be secret: user, password and options. Anything that might be secret is left out.
 
     >>> redact("postgresql://app:s3cret@db.example:5432/jobs?sslpassword=x")
     'postgresql://…@db.example:5432/jobs?…'
@@ -72,7 +80,7 @@ def concealed(dsn: str, text: str) -> str:
 
 
 def _who(dsn: str) -> str | None:
-    """What may be a user and a password in a DSN; None if it is unknown where they end."""
+    """What may be a user and a password in a DSN; None if the end of the credentials cannot be found."""
     _, slashes, rest = dsn.partition("://")
     head, _, tail = _cut(rest)
     if "@" in tail or not slashes:
@@ -94,7 +102,11 @@ def _cut(rest: str) -> tuple[str, str, str]:
 
 
 def options_of(dsn: str, known: frozenset[str]) -> dict[str, str]:
-    """The options behind the `?`, or ValueError naming one that this driver does not know."""
+    """The options behind the `?`, or ValueError naming one that this driver does not know.
+
+    >>> options_of("mystore://host/jobs?retention=36h", frozenset({"retention"}))
+    {'retention': '36h'}
+    """
     options = dict(parse_qsl(urlsplit(dsn).query, keep_blank_values=True))
     for name in options:
         if name not in known:
@@ -117,3 +129,70 @@ def span(text: str, what: str) -> timedelta:
     if seconds > LONGEST.total_seconds():
         raise ValueError(f"{what}: expected at most {LONGEST.days} days, got {text[:40]!r}")
     return timedelta(seconds=seconds)
+
+
+def retention_of(options: Mapping[str, str]) -> timedelta:
+    """`retention`: how long done and cancelled jobs are kept.
+
+    >>> retention_of({"retention": "36h"})
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    return span(options["retention"], "retention") if "retention" in options else DEFAULT_RETENTION
+
+
+def max_payload_of(options: Mapping[str, str]) -> int:
+    """`max_payload`: the largest payload in bytes.
+
+    >>> max_payload_of({"max_payload": "65536"}), max_payload_of({})
+    (65536, 1048576)
+    """
+    return number_of(options, "max_payload", MAX_PAYLOAD_BYTES, "a number of bytes")
+
+
+def number_of(options: Mapping[str, str], name: str, default: int, what: str, minimum: int = 1) -> int:
+    """A whole number, at least `minimum`. `what` says what is counted: "a number of connections".
+
+    >>> number_of({"pool": "4"}, "pool", 10, "a number of connections")
+    4
+    """
+    text = options.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or int(text) < minimum:
+        raise ValueError(f"{name}: expected {what}, got {text[:40]!r}")
+    return int(text)
+
+
+def seconds_of(options: Mapping[str, str], name: str, default: str, *, zero: bool = False) -> float:
+    """A duration in seconds; `zero`: whether it may be none at all.
+
+    >>> seconds_of({}, "timeout", "1500ms")
+    1.5
+    """
+    text = options.get(name, default)
+    seconds = span(text, name).total_seconds()
+    if seconds <= 0 and not zero:
+        raise ValueError(f"{name}: expected more than zero seconds, got {text[:40]!r}")
+    return seconds
+
+
+def flag_of(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """0 or 1.
+
+    >>> flag_of({"create": "0"}, "create", True)
+    False
+    """
+    text = options.get(name, "1" if default else "0")
+    if text not in ("0", "1"):
+        raise ValueError(f"{name}: expected 0 or 1, got {text[:40]!r}")
+    return text == "1"
+
+
+def choice_of(options: Mapping[str, str], name: str, *choices: str) -> str:
+    """One of some words, of which the first is the default.
+
+    >>> choice_of({}, "durability", "full", "normal")
+    'full'
+    """
+    text = options.get(name, choices[0])
+    if text not in choices:
+        raise ValueError(f"{name}: expected {', '.join(choices[:-1])} or {choices[-1]}, got {text[:40]!r}")
+    return text

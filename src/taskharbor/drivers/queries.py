@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from taskharbor.drivers.cursor import decode_cursor, decode_due, decode_place, decode_schedule
 from taskharbor.model.audit import StoredAudit
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import InvalidJob
@@ -76,48 +75,6 @@ class JobQuery(NamedTuple):
         return job if self.payloads else replace(job, payload=b"", result=None, trail=b"")
 
 
-def job_query(
-    *,
-    queue: str | None,
-    state: State | str | None,
-    type: str | None,
-    group: str | None,
-    flow_id: str | None,
-    cursor: str | None,
-    limit: int,
-    error_class: str | None = None,
-    fingerprint: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    order: str = "id",
-    payloads: bool = True,
-    error_name: str | None = None,
-) -> JobQuery:
-    """The arguments of `Driver.list` as a value; ValueError for an unknown state or order, a naive moment, a damaged
-    cursor or a limit below 1.
-
-    >>> job_query(queue="mail", state="dlq", type=None, group=None, flow_id=None, cursor=None, limit=10).state
-    <State.DLQ: 'dlq'>
-    """
-    after, newest = _place(since, until, order, cursor, limit)
-    return JobQuery(
-        queue,
-        State(state) if state is not None else None,
-        type,
-        group,
-        flow_id,
-        after,
-        limit,
-        error_class,
-        fingerprint,
-        since,
-        until,
-        newest,
-        payloads,
-        error_name,
-    )
-
-
 class FlowQuery(NamedTuple):
     """Which flows to list. `since` and `until` (exclusive) are compared with `created_at` of the flow's first job in
     the order of ids."""
@@ -136,37 +93,6 @@ class FlowQuery(NamedTuple):
             and (self.since is None or flow.created_at >= self.since)
             and (self.until is None or flow.created_at < self.until)
         )
-
-
-def flow_query(
-    *,
-    status: FlowStatus | str | None,
-    since: datetime | None,
-    until: datetime | None,
-    order: str,
-    cursor: str | None,
-    limit: int,
-) -> FlowQuery:
-    """The arguments of `flows` as a value, checked as those of `list`."""
-    after, newest = _place(since, until, order, cursor, limit)
-    return FlowQuery(FlowStatus(status) if status is not None else None, since, until, newest, after, limit)
-
-
-def _place(
-    since: datetime | None, until: datetime | None, order: str, cursor: str | None, limit: int
-) -> tuple[str | None, bool]:
-    """The id behind which the page begins, and whether the last id comes first."""
-    if order not in ("id", "-id"):
-        raise ValueError(f"order: expected 'id' or '-id', got {order!r}")
-    _check_bounds(since, until, limit)
-    return (decode_cursor(cursor) if cursor is not None else None), order == "-id"
-
-
-def _check_bounds(since: datetime | None, until: datetime | None, limit: int) -> None:
-    _check_limit(limit)
-    for name, moment in (("since", since), ("until", until)):
-        if moment is not None:
-            check_moment(moment, name)
 
 
 class AuditQuery(NamedTuple):
@@ -188,17 +114,13 @@ class AuditQuery(NamedTuple):
         )
 
 
-def audit_query(
-    *, since: datetime | None, until: datetime | None, by: str | None, cursor: str | None, limit: int
-) -> AuditQuery | None:
-    """The arguments of `audit` as a value, checked as those of `list`; None if no entry can fit them."""
-    _check_bounds(since, until, limit)
-    after = None if cursor is None else decode_place(cursor)
-    return AuditQuery(since, until, by, after, limit) if by is None or _storable((by,)) else None
-
-
 def check_cap(cap: int | None) -> None:
-    """ValueError unless the argument of `counts` is None or at least 1."""
+    """ValueError unless the argument of `counts` is None or at least 1.
+
+    >>> check_cap(0)
+    Traceback (most recent call last):
+    ValueError: cap: expected at least 1, got 0
+    """
     if cap is not None and cap < 1:
         raise ValueError(f"cap: expected at least 1, got {cap}")
 
@@ -223,39 +145,30 @@ class DueQuery(NamedTuple):
     limit: int
 
 
-def schedule_query(
-    *, names: Sequence[str] | None, queue: str | None, cursor: str | None, limit: int
-) -> ScheduleQuery | None:
-    """The arguments of `schedules` as a value; None if no schedule can fit them."""
-    _check_limit(limit)
-    after = None if cursor is None else decode_schedule(cursor)
-    asked = None if names is None else tuple(sorted(set(_storable(names))))
-    if asked == () or (queue is not None and not _storable((queue,))):
-        return None
-    return ScheduleQuery(asked, queue, after, min(limit, MAX_SCHEDULES_PER_PAGE))
-
-
-def due_query(queues: Sequence[str], now: datetime, *, cursor: str | None, limit: int) -> DueQuery | None:
-    """The arguments of `due_schedules` as a value; None if no schedule can fit them."""
-    _check_limit(limit)
-    check_moment(now, "now")
-    after = None if cursor is None else decode_due(cursor)
-    asked = tuple(dict.fromkeys(_storable(queues)))
-    return DueQuery(asked, now, after, min(limit, MAX_SCHEDULES_PER_PAGE)) if asked else None
-
-
-def _check_limit(limit: int) -> None:
+def check_page(limit: int, since: datetime | None = None, until: datetime | None = None) -> None:
+    """ValueError for a limit below 1 or a naive moment: arguments of every listing."""
     if limit < 1:
         raise ValueError(f"limit: expected at least 1, got {limit}")
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None:
+            check_moment(moment, name)
 
 
-def _storable(names: Iterable[str]) -> list[str]:
+def is_newest_first(order: str) -> bool:
+    """Whether the last id comes first; ValueError for an unknown order."""
+    if order not in ("id", "-id"):
+        raise ValueError(f"order: expected 'id' or '-id', got {order!r}")
+    return order == "-id"
+
+
+def storable(names: Iterable[str]) -> list[str]:
     """Those that a schedule or a queue can have: not every store can be asked for the others."""
-    found = []
-    for name in names:
-        try:
-            check_name(name, "name")
-        except InvalidJob:
-            continue
-        found.append(name)
-    return found
+    return [name for name in names if _is_name(name)]
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name, "name")
+    except InvalidJob:
+        return False
+    return True

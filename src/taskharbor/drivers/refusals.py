@@ -1,12 +1,13 @@
-"""Why a driver refuses a lease, an edge, a requeue, a cancel, a delete or an amend: the same sentences everywhere."""
+"""Why a driver refuses a lease, a note, an edge, a requeue, a cancel, a delete or an amend: the same on every store."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Literal
 
+from taskharbor.model.bounds import MAX_NOTE_BYTES, check_bytes
 from taskharbor.model.errors import (
     DriverError,
     InvalidJob,
@@ -49,6 +50,12 @@ def check_lease(
 
     `stored`: whether its job exists. `inflight`: whether a lease was granted on it that nothing has ended since, be it
     over or not. `token` and `ends_at` are that lease's.
+
+    >>> from taskharbor.model.times import from_us
+    >>> lease = Lease("01J", "mail", "token", from_us(5))
+    >>> check_lease(lease, from_us(4), stored=True, inflight=True, token="token", ends_at=from_us(5))
+    >>> check_lease(lease, from_us(4), stored=True, inflight=True, token="other", ends_at=from_us(9))
+    LeaseMismatch('job 01J was reserved again: another lease holds it')
     """
     if not stored:
         return lease_refusal(LeaseCode.NOT_FOUND, lease.job_id)
@@ -62,12 +69,20 @@ def check_lease(
 
 
 def no_job(id: str) -> JobNotFound:
-    """No job has this id."""
+    """No job has this id.
+
+    >>> no_job("01J")
+    JobNotFound('no job 01J')
+    """
     return JobNotFound(f"no job {id}")
 
 
 def no_flow(flow_id: str) -> JobNotFound:
-    """No job belongs to a flow of this id."""
+    """No job belongs to a flow of this id.
+
+    >>> no_flow("f1")
+    JobNotFound('no flow f1')
+    """
     return JobNotFound(f"no flow {flow_id}")
 
 
@@ -92,27 +107,47 @@ _TAKES = {"requeue": "requeue takes dlq and cancelled", "cancel": "cancel takes 
 
 
 def wrong_state(id: str, state: str, verb: Literal["requeue", "cancel"]) -> WrongState:
-    """A job is in a state that `verb` does not take."""
+    """A job is in a state that `verb` does not take.
+
+    >>> wrong_state("01J", "ready", "requeue")
+    WrongState('job 01J is ready; requeue takes dlq and cancelled')
+    """
     return WrongState(f"job {id} is {state}; {_TAKES[verb]}")
 
 
 def still_needed(id: str, dependents: int) -> WrongState:
-    """A job cannot be deleted while unfinished jobs depend on it."""
+    """A job cannot be deleted while unfinished jobs depend on it.
+
+    >>> still_needed("01J", 2)
+    WrongState('job 01J is needed: 2 unfinished job(s) depend on it')
+    """
     return WrongState(f"job {id} is needed: {dependents} unfinished job(s) depend on it")
 
 
 def not_amendable(id: str, state: str) -> WrongState:
-    """A job is done, or under a lease: it may be running, or what ran it may be lost and not yet replaced."""
+    """A job is done, or under a lease: it may be running, or what ran it may be lost and not yet replaced.
+
+    >>> not_amendable("01J", "done")
+    WrongState('job 01J is done; amend takes what is neither done nor under a lease')
+    """
     return WrongState(f"job {id} is {state}; amend takes what is neither done nor under a lease")
 
 
 def amended_since(id: str) -> WrongState:
-    """A job is not as the editor saw it."""
+    """A job is not as the editor saw it.
+
+    >>> amended_since("01J")
+    WrongState('job 01J was reserved or amended since; read it again')
+    """
     return WrongState(f"job {id} was reserved or amended since; read it again")
 
 
 def changed_since(id: str) -> WrongState:
-    """A job that is to be requeued, cancelled or deleted is not as it was read."""
+    """A job that is to be requeued, cancelled or deleted is not as it was read.
+
+    >>> changed_since("01J")
+    WrongState('job 01J changed since it was read; read it again')
+    """
     return WrongState(f"job {id} changed since it was read; read it again")
 
 
@@ -127,3 +162,19 @@ def paired(ids: Sequence[str], seen: Sequence[Seen] | None) -> list[tuple[str, S
     if len(seen) != len(ids):
         raise ValueError(f"seen: expected one for each of {len(ids)} ids, got {len(seen)}")
     return list(zip(ids, seen, strict=True))
+
+
+def bad_notes(leases: Sequence[Lease], notes: Mapping[str, bytes]) -> dict[int, InvalidJob]:
+    """Why the note of a lease cannot be stored, by the place of the lease in the call; empty if all can.
+
+    >>> bad_notes([], {})
+    {}
+    """
+    bad: dict[int, InvalidJob] = {}
+    for place, lease in enumerate(leases):
+        if lease.token in notes:
+            try:
+                check_bytes(notes[lease.token], "note", MAX_NOTE_BYTES)
+            except InvalidJob as invalid:
+                bad[place] = invalid
+    return bad

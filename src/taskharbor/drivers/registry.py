@@ -22,16 +22,9 @@ logger = logging.getLogger("taskharbor")
 _warned: set[str] = set()  # files of the default store that were warned of
 
 # The DSN scheme → the extra that installs what its driver needs.
-_EXTRAS = {
-    "postgresql": "postgres",
-    "postgres": "postgres",
-    "redis": "redis",
-    "rediss": "redis",
-    "redis+cluster": "redis",
-    "redis+sentinel": "redis",
-    "redis+unix": "redis",
-    "unix": "redis",
-}
+_EXTRAS = dict.fromkeys(("postgresql", "postgres"), "postgres") | dict.fromkeys(
+    ("redis", "rediss", "redis+cluster", "redis+sentinel", "redis+unix", "unix"), "redis"
+)
 _SQL = ("postgres", "postgresql", "sqlite")
 _POSTGRES = ("pg", "pgsql", "psql", "psycopg")  # names for it elsewhere
 _MODULES = {"postgres": "psycopg", "redis": "redis"}  # the module that each extra installs

@@ -24,7 +24,7 @@ LONGEST_WAIT_S = 0.5  # until a thread that waits checks by itself: an exception
 _monotonic = StoreClock().monotonic
 
 
-class Places:
+class ThreadLimit:
     """At most `limit` threads are inside at a time; the others wait.
 
     try:

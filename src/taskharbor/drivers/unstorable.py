@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from operator import is_
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,7 +28,16 @@ _VERBS = (
 
 
 def accepts_any_name(driver: D) -> D:
-    """A class decorator: the verbs of the driver accept any text as a name, and any limit."""
+    """A class decorator: the verbs of the driver accept any text as a name, and any limit.
+
+    >>> @accepts_any_name
+    ... class MyDriver:
+    ...     async def inspect(self, id, now):
+    ...         return id.encode()
+    >>> import asyncio
+    >>> asyncio.run(MyDriver().inspect("\\ud800", None))
+    b'{\\\\ud800'
+    """
     for verb in _VERBS:
         if hasattr(driver, verb):  # blocking calls have a client's verbs only
             setattr(driver, verb, _guarded(getattr(driver, verb)))
@@ -45,10 +55,11 @@ def _guarded(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
         try:
             return await verb(self, *args, **named)
         except Exception:
-            if all(_names_are_storable(value, filters) for value in (*args, *named.values())):
+            storable = [_storable(value, filters) for value in args]
+            storable_named = {name: _storable(value, filters) for name, value in named.items()}
+            if all(map(is_, (*storable, *storable_named.values()), (*args, *named.values()))):
                 raise
-        storable = map(_storable, args)
-        result = await verb(self, *storable, **{name: _storable(value, filters) for name, value in named.items()})
+        result = await verb(self, *storable, **storable_named)
         if verb.__name__ == "results":  # by the ids as the caller wrote them
             (ids,) = args or named.values()
             return {id: result[replaced] for id in ids if (replaced := _storable(id, True)) in result}
@@ -76,7 +87,8 @@ def _bounded(verb: Callable[..., Awaitable[Any]], place: int | None) -> Callable
 
 
 def _storable(value: Any, within: bool = False) -> Any:
-    """The same value with every name in it that no store can hold replaced by one that no job has.
+    """The same value with every name in it that no store can hold replaced by one that no job has; the very same
+    object if there is nothing to replace.
 
     An empty text is such a name `within` a list, a lease or a filter. Elsewhere it has a meaning, such as a worker
     without a name.
@@ -87,26 +99,16 @@ def _storable(value: Any, within: bool = False) -> Any:
         shown = value.encode("ascii", "backslashreplace").decode().replace("\x00", "\\x00").replace("}", ")")
         return "{" + shown[:200]  # no name has a brace
     if isinstance(value, Lease):
-        job_id, queue, token = (_storable(name, True) for name in (value.job_id, value.queue, value.token))
-        return Lease(job_id, queue, token, value.expires_at)
+        names = (value.job_id, value.queue, value.token)
+        job_id, queue, token = storable = _storable(names)
+        return value if storable is names else Lease(job_id, queue, token, value.expires_at)
     if isinstance(value, Ack | Retry | Fail | Cancelled):
-        return msgspec.structs.replace(value, lease=_storable(value.lease))
+        lease = _storable(value.lease)
+        return value if lease is value.lease else msgspec.structs.replace(value, lease=lease)
     if isinstance(value, list | tuple):
-        return [_storable(each, True) for each in value]
+        each_storable = [_storable(each, True) for each in value]
+        return value if all(map(is_, each_storable, value)) else each_storable
     return value
-
-
-def _names_are_storable(value: Any, within: bool = False) -> bool:
-    """Whether there is nothing to replace."""
-    if isinstance(value, str):
-        return _is_storable(value, within)
-    if isinstance(value, Lease):
-        return all(_is_storable(name, True) for name in (value.job_id, value.queue, value.token))
-    if isinstance(value, Ack | Retry | Fail | Cancelled):
-        return _names_are_storable(value.lease)
-    if isinstance(value, list | tuple):
-        return all(_names_are_storable(each, True) for each in value)
-    return True
 
 
 def _is_storable(name: str, within: bool) -> bool:

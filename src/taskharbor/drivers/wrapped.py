@@ -10,17 +10,11 @@ from typing import Any
 from taskharbor.drivers.base import Driver
 
 _BY_OTHERS = {"ack", "retry", "fail", "extend_lease", "open_existing"}  # they call settle, extend and open
-_BY_QUERIES = {
-    "list_jobs",
-    "list_flows",
-    "list_audit",
-    "list_schedules",
-    "list_due_schedules",
-}  # called by the inner one
 VERBS = tuple(
     name
     for name, verb in vars(Driver).items()
-    if iscoroutinefunction(verb) and not name.startswith("_") and name not in _BY_OTHERS | _BY_QUERIES
+    if iscoroutinefunction(verb) and name not in _BY_OTHERS
+    if not name.startswith(("_", "list_"))  # `list_jobs` and its kin: the inner driver calls its own
 )
 """The verbs that pass through `WrappedDriver.around`."""
 

@@ -7,8 +7,8 @@ group(resize.s(image=i) for i in images).enqueue()
 
 from taskharbor.flow.build import Flow, chain, chord, group
 from taskharbor.flow.handle import FlowHandle, FlowProgress
-from taskharbor.flow.mermaid import mermaid
 from taskharbor.flow.run import FlowRun
+from taskharbor.flow.summary import mermaid
 from taskharbor.tasks.failure_step import FlowFailure
 
 __all__ = ["Flow", "FlowFailure", "FlowHandle", "FlowProgress", "FlowRun", "chain", "chord", "group", "mermaid"]

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
-from taskharbor.client.access import StoreAccess
-from taskharbor.client.client import Client
 from taskharbor.flow.compile import Compiled, compile_flow, compile_spawn
 from taskharbor.flow.handle import FlowHandle
-from taskharbor.flow.on_failure import carries_steps, released_at_once
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
+from taskharbor.store.flows import failed_externals
+from taskharbor.store.session import Store, StoreCall
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY, failure_steps
 from taskharbor.tasks.flow_metadata import MAX_DEPTH
 from taskharbor.tasks.migration_hints import OF_FLOWS, missing
 from taskharbor.tasks.task import Step, Task
@@ -36,91 +36,93 @@ class Flow(Workflow, Generic[R_co]):
     If a handler returns one, it takes the place of the handler's job.
     """
 
-    __slots__ = ("client", "connection", "depth", "kind", "on_failure", "parts")
+    __slots__ = ("_connection", "_depth", "_kind", "_on_failure", "_parts", "_store")
 
     def __init__(
         self, kind: str, parts: tuple[Any_, ...], on_failure: Step[Any] | None = None, connection: Any = None
     ) -> None:
-        self.kind = kind  # "chain", "group" or "chord"
-        self.parts = parts
-        self.on_failure = on_failure
-        self.connection = connection
+        self._kind = kind  # "chain", "group" or "chord"
+        self._parts = parts
+        self._on_failure = on_failure
+        self._connection = connection
         inside = [part for part in parts if isinstance(part, Flow)]
-        self.depth: int = 1 + max((part.depth for part in inside), default=0)
-        if self.depth > MAX_DEPTH:
-            raise ValueError(f"{kind}: expected parts nested at most {MAX_DEPTH} deep, got {self.depth}; flatten them")
-        self.client = _one_client(kind, (*parts, on_failure) if on_failure is not None else parts)
+        self._depth: int = 1 + max((part._depth for part in inside), default=0)
+        if self._depth > MAX_DEPTH:
+            raise ValueError(f"{kind}: expected parts nested at most {MAX_DEPTH} deep, got {self._depth}; flatten them")
+        self._store = _one_store(kind, (*parts, on_failure) if on_failure is not None else parts)
 
     def __repr__(self) -> str:
-        shown = [repr(part) for part in self.parts[:5]]
-        more = len(self.parts) - len(shown)
-        return f"{self.kind}({', '.join(shown)}{f', … {more} more' if more else ''})"
+        shown = [repr(part) for part in self._parts[:5]]
+        more = len(self._parts) - len(shown)
+        return f"{self._kind}({', '.join(shown)}{f', … {more} more' if more else ''})"
 
     if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(f"a {self.kind}" if name in OF_FLOWS else "a workflow", name, OF_FLOWS, "flow")
+            raise missing(f"a {self._kind}" if name in OF_FLOWS else "a workflow", name, OF_FLOWS, "flow")
 
     @property
-    def is_parallel(self) -> bool:
+    def _is_parallel(self) -> bool:
         """Whether the parts run side by side; else one after the other."""
-        return self.kind == "group"
+        return self._kind == "group"
 
     def options(self, *, connection: Any) -> Flow[R_co]:
         """The same flow, enqueued inside the caller's own transaction on that `connection`."""
-        return Flow(self.kind, self.parts, self.on_failure, connection)
+        return Flow(self._kind, self._parts, self._on_failure, connection)
 
     def enqueue(self) -> FlowHandle[R_co]:
         """Store all jobs of the flow in one call, all or none; blocks until they are stored."""
-        client, connection = self._client(), self._connection()
-        prepared = _Prepared(self, client.default_queue)
-        results = client.store(prepared.records, connection, METHOD)
+        store, connection = self._owner(), self._one_connection()
+        prepared = _Prepared(self, store.default_queue)
+        results = store.enqueue(prepared.records, connection, METHOD)
         known = prepared.known(results)
-        if carries_steps(known):
-            records = client.blocking(lambda access: self._failure_steps(access, known), METHOD)
+        if _carry_steps(known):
+            records = store.blocking(lambda access: _released_at_once(store.call(access, "enqueue"), known), METHOD)
             if records:
-                client.store(lambda now: records, connection, METHOD)
-        return prepared.handle(client, results)
+                store.enqueue(lambda now: records, connection, METHOD)
+        return prepared.handle(store, results)
 
     async def aenqueue(self) -> FlowHandle[R_co]:
         """The same, awaited."""
-        client, connection = self._client(), self._connection()
-        prepared = _Prepared(self, client.default_queue)
-        results = await client.astore(prepared.records, connection)
+        store, connection = self._owner(), self._one_connection()
+        prepared = _Prepared(self, store.default_queue)
+        results = await store.aenqueue(prepared.records, connection)
         known = prepared.known(results)
-        if carries_steps(known):
-            records = await self._failure_steps(client.awaited, known)
+        if _carry_steps(known):
+            records = await _released_at_once(store.call(store.awaited, "enqueue"), known)
             if records:
-                await client.astore(lambda now: records, connection)
-        return prepared.handle(client, results)
+                await store.aenqueue(lambda now: records, connection)
+        return prepared.handle(store, results)
 
-    async def _failure_steps(self, access: StoreAccess, known: Mapping[str, JobRecord]) -> list[JobRecord]:
-        client = self._client()
-        return await released_at_once(client, known, client.budget(access, "enqueue"))
-
-    def compile(self, parent: JobRecord, now: datetime) -> Spawned:
+    def _compile(self, parent: JobRecord, now: datetime) -> Spawned:
         """The flow as the jobs that take the place of a running one. The worker calls this."""
-        queue = parent.queue if self.client is None else self.client.default_queue
+        queue = parent.queue if self._store is None else self._store.default_queue
         compiled = compile_spawn(self, parent, now, queue)
         return Spawned(tuple(compiled.jobs), compiled.end)
 
-    def _client(self) -> Client:
-        if self.client is None:
-            raise ValueError(f"{self.kind}: expected at least one step, got none; only a chord may have an empty group")
-        return self.client
+    def _owner(self) -> Store:
+        if self._store is None:
+            raise ValueError(
+                f"{self._kind}: expected at least one step, got none; only a chord may have an empty group"
+            )
+        return self._store
 
-    def _connection(self) -> Any:
+    def _one_connection(self) -> Any:
         """The flow's own connection, or the one that steps of it name."""
-        found = self.connection
-        for part in self.parts:
-            inner = part._connection() if isinstance(part, Flow) else part.task._options.connection
+        found = self._connection
+        for part in self._parts:
+            inner = part._one_connection() if isinstance(part, Flow) else part._task._options.connection
             if inner is not None and found is not None and inner is not found:
                 raise ValueError(
-                    f"{self.kind}: expected one connection= for the whole flow, got different ones; "
+                    f"{self._kind}: expected one connection= for the whole flow, got different ones; "
                     "say .options(connection=…) once, on the outermost part"
                 )
             found = inner if found is None else found
         return found
+
+
+def _carry_steps(known: Mapping[str, JobRecord]) -> bool:
+    return any(ON_FAILURE_KEY in step.metadata for step in known.values())
 
 
 class _Prepared:
@@ -147,10 +149,10 @@ class _Prepared:
         pairs = zip(self.compiled.jobs, results, strict=True)
         return {result.id: job for job, result in pairs if result.existed and result.id != job.id}
 
-    def handle(self, client: Client, results: list[Enqueued]) -> FlowHandle[Any]:
+    def handle(self, store: Store, results: list[Enqueued]) -> FlowHandle[Any]:
         compiled = self.compiled
         end = results[[job.id for job in compiled.jobs].index(compiled.end)]
-        return FlowHandle(client, compiled.flow_id, end.id, end.existed, compiled.returns, tuple(self.known(results)))
+        return FlowHandle(store, compiled.flow_id, end.id, end.existed, compiled.returns, tuple(self.known(results)))
 
 
 @overload
@@ -211,19 +213,17 @@ def group(*parts: Any, on_failure: Step[Any] | None = None) -> Flow[list[Any]]:
 
 
 def chord(
-    members: Flow[Any] | Iterable[Any_],
-    finalizer: Step[R] | Flow[R],
-    /,
-    *,
-    on_failure: Step[Any] | None = None,
+    members: Flow[Any] | Iterable[Any_], finalizer: Step[R] | Flow[R], /, *, on_failure: Step[Any] | None = None
 ) -> Flow[R]:
     """A group, and one step after all of it, which receives the list of its results.
 
     The group is one made by `group`, or a list of steps. `on_failure` is as for `chain`.
     """
     header = members if isinstance(members, Flow) else group(members)
-    if not header.is_parallel:
-        raise TypeError(f"chord: expected a group and a step, got a {header.kind}; write chain({header.kind}(…), step)")
+    if not header._is_parallel:
+        raise TypeError(
+            f"chord: expected a group and a step, got a {header._kind}; write chain({header._kind}(…), step)"
+        )
     return Flow("chord", (header, _part(finalizer, "chord")), _failure_step(on_failure, "chord"))
 
 
@@ -233,13 +233,32 @@ def _part(part: Any, kind: str) -> Any_:
     if not isinstance(part, Step):
         hint = f"write {part.name.rpartition('.')[2]}.s(…)" if isinstance(part, Task) else "make them with task.s(…)"
         raise TypeError(f"{kind}: expected steps or other flows, got {type(part).__name__}; {hint}")
-    lacking = part.lacking()
+    lacking = part._lacking()
     if len(lacking) > 1:
         raise TypeError(
-            f"{kind}: {part.task.name}: expected at most one parameter without an argument, which receives the result "
+            f"{kind}: {part._task.name}: expected at most one parameter without an argument, which receives the result "
             f"of what comes before; got {', '.join(map(repr, lacking))}; give all but one with .s(…)"
         )
     return part
+
+
+async def _released_at_once(call: StoreCall, known: Mapping[str, JobRecord]) -> list[JobRecord]:
+    """The failure steps of a flow that failed before it began. A job that dies releases them; one that was dead before,
+    and that a step resolved to by its key, cannot."""
+    records: dict[str, JobRecord] = {}
+    for id, step in known.items():
+        if ON_FAILURE_KEY not in step.metadata:
+            continue
+        for info in await _failed(call, id):
+            if info.state is State.DLQ:
+                dead = replace(step, id=info.job.id, type=info.job.type)
+                steps = failure_steps(dead, info.job.reason, call.store.codec, call.now())
+                records.update((record.id, record) for record in steps)
+    return list(records.values())
+
+
+async def _failed(call: StoreCall, id: str) -> list[JobInfo]:
+    return await call.ask(lambda driver: failed_externals(driver, [id], call.now()))
 
 
 def _failure_step(step: Any, kind: str) -> Step[Any] | None:
@@ -250,15 +269,15 @@ def _failure_step(step: Any, kind: str) -> Step[Any] | None:
     return cast("Step[Any]", _part(step, f"{kind}: on_failure"))
 
 
-def _one_client(kind: str, parts: Iterable[Any_]) -> Client | None:
-    found: Client | None = None
+def _one_store(kind: str, parts: Iterable[Any_]) -> Store | None:
+    found: Store | None = None
     for part in parts:
-        client = part.client if isinstance(part, Flow) else cast(Client, part.task._client)
-        if client is not None and found is not None and client is not found:
-            name = part.task.name if isinstance(part, Step) else part.kind
+        store = part._store if isinstance(part, Flow) else cast(Store, part._task._client._store)
+        if store is not None and found is not None and not store.is_same(found):
+            name = part._task.name if isinstance(part, Step) else part._kind
             raise ValueError(
                 f"{kind}: expected steps of one harbor, got {name!r} of another; a flow is stored in one call to one "
                 "store: declare its tasks on the same harbor"
             )
-        found = found or client
+        found = found or store
     return found

@@ -11,14 +11,13 @@ from datetime import datetime
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from taskharbor.flow.on_failure import failure_step
 from taskharbor.model.bounds import MAX_DEPENDENCIES, MAX_SPAWN_JOBS
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.schedule import origin_of
 from taskharbor.model.times import to_ms
 from taskharbor.model.trace import trace_of, with_trace
-from taskharbor.tasks.failure_step import ON_FAILURE_KEY, FailureStep, read_steps, write_steps
+from taskharbor.tasks.failure_step import COPIED_OPTIONS, ON_FAILURE_KEY, FailureStep, read_steps, write_steps
 from taskharbor.tasks.flow_metadata import (
     BIND_KEY,
     DEPTH_KEY,
@@ -65,7 +64,7 @@ def compile_flow(flow: Flow[Any], now: datetime, queue: str) -> Compiled:
     compiler = Compiler(now, queue)
     value = compiler.place(flow, None)
     if not compiler.jobs:
-        raise ValueError(f"{flow.kind}: expected at least one step, got only empty groups; nothing would run")
+        raise ValueError(f"{flow._kind}: expected at least one step, got only empty groups; nothing would run")
     return compiler.finish(value, new_id(to_ms(now)))
 
 
@@ -107,40 +106,40 @@ class Compiler:
         if isinstance(part, Step):
             return self._step(part, before)
         around = self.failing, self.metadata
-        if part.on_failure is not None:
-            self.failing = (failure_step(part.on_failure, self.now, self.queue), *self.failing)
+        if part._on_failure is not None:
+            self.failing = (_failure_step(part._on_failure, self.now, self.queue), *self.failing)
         if self.failing:
             self.metadata = {**self.metadata, ON_FAILURE_KEY: write_steps(self.failing)}
-        value = self._group(part, before) if part.is_parallel else self._sequence(part, before)
+        value = self._group(part, before) if part._is_parallel else self._sequence(part, before)
         self.failing, self.metadata = around
         return value
 
     def _sequence(self, flow: Flow[Any], before: Value | None) -> Value:
-        for part in flow.parts:
+        for part in flow._parts:
             before = self.place(part, before)
         assert before is not None
         return before
 
     def _group(self, flow: Flow[Any], before: Value | None) -> Value:
-        if not flow.parts:
+        if not flow._parts:
             return Value(before.waits if before is not None else (), [])
         if before is not None:
             before = self._bounded(before)  # here, because each member would add joins of its own
             if len(before.waits) > 1 and len(before.waits) * starts(flow) > MAX_EDGES_WITHOUT_JOIN:
                 before = self._joined(before)
-        values = [self.place(part, before) for part in flow.parts]
+        values = [self.place(part, before) for part in flow._parts]
         waits = dict.fromkeys(id for value in values for id in value.waits)
         return Value(tuple(waits), [value.tree for value in values])
 
     def _step(self, step: Step[Any], before: Value | None) -> Value:
-        signature, arguments, metadata = step.task.handler.signature, step.arguments, self.metadata
-        lacking = step.lacking()
+        signature, arguments, metadata = step._task.handler.signature, step._arguments, self.metadata
+        lacking = step._lacking()
         if len(lacking) > 1:
             signature.complete(arguments)
         if lacking:
             if before is None:
                 raise TypeError(
-                    f"{step.task.name}: parameter {lacking[0]!r} has no argument, and nothing comes before this step "
+                    f"{step._task.name}: parameter {lacking[0]!r} has no argument, and nothing comes before this step "
                     f"whose result it could receive; give it with .s({lacking[0]}=…)"
                 )
             before = self._bounded(before)
@@ -149,7 +148,7 @@ class Compiler:
             else:
                 arguments, lacking = {**arguments, lacking[0]: before.tree}, ()
         payload = signature.encode(arguments, partial=bool(lacking))
-        job = prepare(TaskCall(step.task.name, payload, step.task._options), self.now, self.queue)
+        job = prepare(TaskCall(step._task.name, payload, step._task._options), self.now, self.queue)
         self._returns[job.id] = signature.return_type
         return self._add(job, before, metadata)
 
@@ -219,7 +218,7 @@ def starts(part: Step[Any] | Flow[Any]) -> int:
     """The number of jobs of a part that start at once."""
     if isinstance(part, Step):
         return 1
-    return sum(map(starts, part.parts)) if part.is_parallel else starts(part.parts[0])
+    return sum(map(starts, part._parts)) if part._is_parallel else starts(part._parts[0])
 
 
 def _leaves(tree: Tree) -> list[str]:
@@ -232,3 +231,16 @@ def _shape(tree: Tree) -> Shape:
     if isinstance(tree, str):
         return None
     return len(tree) if all(isinstance(each, str) for each in tree) else [_shape(each) for each in tree]
+
+
+def _failure_step(step: Step[Any], now: datetime, queue: str) -> FailureStep:
+    """The job that a failure releases. Its id is made here, so that it is never stored twice."""
+    options, lacking = step._task._options, step._lacking()
+    return FailureStep(
+        id=new_id(to_ms(now)),
+        type=step._task.name,
+        queue=queue if options.queue is None else options.queue,
+        payload=step._task.handler.signature.encode(step._arguments, partial=bool(lacking)),
+        into=lacking[0] if lacking else None,
+        **{name: getattr(options, name) for name in ("delay", "run_at", "metadata", *COPIED_OPTIONS)},
+    )

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from taskharbor.client import polling
-from taskharbor.client.budget import Budget
-from taskharbor.client.external_jobs import waits_for_externals
+from taskharbor.client import waiting
 from taskharbor.client.handle import dead
 from taskharbor.client.twins import both
 from taskharbor.flow.summary import end_of, progress_of
 from taskharbor.model.errors import JobCancelled, JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_status
 from taskharbor.model.times import Duration
+from taskharbor.store import flows, jobs
+from taskharbor.store.session import StoreCall
 
 if TYPE_CHECKING:
-    from taskharbor.client.client import Client
+    from taskharbor.store.session import Store
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -43,22 +43,22 @@ class FlowProgress(msgspec.Struct, frozen=True):
 class FlowHandle(Generic[R_co]):
     """A flow by its id. `existed`: its last step met a known idempotency key, and its result is that job's."""
 
-    __slots__ = ("_client", "_end", "_externals", "_returns", "existed", "id")
+    __slots__ = ("_end", "_externals", "_returns", "_store", "existed", "id")
 
     _called = "handle"
 
     def __init__(
         self,
-        client: Client,
+        store: Store,
         id: str,
         end: str | None = None,
         existed: bool = False,
         returns: Any = Any,
         externals: tuple[str, ...] = (),
     ) -> None:
-        self._client = client
+        self._store = store
         self._end = end
-        self._externals = externals  # jobs that steps of it were found to be by their keys
+        self._externals = externals  # stored jobs that steps resolved to through their idempotency keys
         self._returns = returns
         self.id = id
         self.existed = existed
@@ -67,27 +67,27 @@ class FlowHandle(Generic[R_co]):
         return f"FlowHandle({self.id!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FlowHandle) and other.id == self.id and other._client.is_same(self._client)
+        return isinstance(other, FlowHandle) and other.id == self.id and other._store.is_same(self._store)
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     @both
-    async def status(self, budget: Budget) -> FlowStatus:
+    async def status(self, call: StoreCall) -> FlowStatus:
         """How the flow stands: running, succeeded, failed or cancelled. Blocks for a read of the store."""
-        return (await self._info(budget)).status
+        return (await self._info(call)).status
 
     astatus = status.awaited
 
     @both
-    async def progress(self, budget: Budget) -> FlowProgress:
+    async def progress(self, call: StoreCall) -> FlowProgress:
         """How many of its jobs are done, of how many; joins and failure steps are not counted."""
-        return FlowProgress(*progress_of(await self._info(budget)))
+        return FlowProgress(*progress_of(await self._info(call)))
 
     aprogress = progress.awaited
 
     @both(polls=True)
-    async def result(self, budget: Budget, timeout: Duration | None = None) -> R_co:
+    async def result(self, call: StoreCall, timeout: Duration | None = None) -> R_co:
         """Wait for the flow's end and return its result: what its last step returned, or the list of a group.
 
         Raises JobDead or JobCancelled as soon as the flow is failed or cancelled, TimeoutError (the flow goes on),
@@ -95,19 +95,19 @@ class FlowHandle(Generic[R_co]):
         for the flow; each read of the store on the way has the time of any call, then it is BackendUnavailable.
         """
         if self._end is None:
-            flow = await self._info(budget.again())
-            end, externals = end_of(flow), waits_for_externals(flow)
+            flow = await self._info(call.again())
+            end, externals = end_of(flow), flows.waits_for_externals(flow)
         else:
             end, externals = self._end, list(self._externals)
-        poll = _Poll(self, end, externals, budget.again)
+        poll = _Poll(self, end, externals, call.again)
         try:
-            waiting = polling.PollPauses(timeout, budget.method, f"flow {self.id}", in_handler=budget.in_handler)
-            info = await polling.until_ended(budget.access, poll, waiting)
+            pauses = waiting.PollPauses(timeout, call.method, f"flow {self.id}", in_handler=call.in_handler)
+            info = await waiting.until_ended(call.access, poll, pauses)
         except JobNotFound:
             raise self._gone() from None
-        except polling.Late as late:
-            unfinished = await self._ready(budget.again()) or late.info
-            advice = await polling.why_not_ended(self._client, budget.access, unfinished)
+        except waiting.WaitTimedOut as late:
+            unfinished = await self._ready(call.again()) or late.info
+            advice = await waiting.why_not_ended(self._store, call.access, unfinished)
             raise TimeoutError(f"flow {self.id} runs after {late}; {advice}") from None
         job = info.job
         if info.state is State.DLQ:
@@ -115,49 +115,49 @@ class FlowHandle(Generic[R_co]):
         if info.state is State.CANCELLED:
             raise JobCancelled(job.id, job.reason)
         # The job that took the last one's place returns what its own task says, which is not known here.
-        value: R_co = await self._client.lookup.result(job, self._returns if job.id == end else Any, budget.again())
+        value: R_co = await jobs.result(call.again(), job, self._returns if job.id == end else Any)
         return value
 
     aresult = result.awaited
 
     @both
-    async def cancel(self, budget: Budget) -> int:
+    async def cancel(self, call: StoreCall) -> int:
         """Cancel what has not ended, also what is being spawned at this moment; returns how many jobs were cancelled.
 
         A running handler receives it with its next heartbeat.
         """
-        return await self._client.lookup.cancel_flow(self.id, budget)
+        return await flows.cancel_flow(call, self.id)
 
     acancel = cancel.awaited
 
     @both
-    async def requeue(self, budget: Budget) -> int:
+    async def requeue(self, call: StoreCall) -> int:
         """Bring the dead jobs of the flow back, with all their attempts; returns how many.
 
         What was done stays done: the flow goes on exactly where it failed.
         """
-        return await self._client.lookup.requeue_flow(self.id, budget)
+        return await flows.requeue_flow(call, self.id)
 
     arequeue = requeue.awaited
 
     async def ainfo(self) -> FlowInfo:
         """The jobs of the flow and its edges, as they are now."""
-        return await self._info(self._client.budget(self._client.awaited, "info"))
+        return await self._info(self._store.call(self._store.awaited, "info"))
 
-    async def _ready(self, budget: Budget) -> JobInfo | None:
+    async def _ready(self, call: StoreCall) -> JobInfo | None:
         """A job of the flow that waits for a worker."""
-        return next((node for node in (await self._info(budget)).nodes if node.state is State.READY), None)
+        return next((node for node in (await self._info(call)).nodes if node.state is State.READY), None)
 
-    async def _info(self, budget: Budget) -> FlowInfo:
+    async def _info(self, call: StoreCall) -> FlowInfo:
         try:
-            return await self._client.lookup.flow(self.id, budget)
+            return await flows.flow(call, self.id)
         except JobNotFound:
             if self._end is None or not self.existed:
                 raise self._gone() from None
         # Every step of it was known by its key: then it is the flow that they were first enqueued with.
-        info = await self._client.lookup.job(self._end, budget)
+        info = await jobs.job(call, self._end)
         if info.job.flow_id is not None:
-            return await self._client.lookup.flow(info.job.flow_id, budget)
+            return await flows.flow(call, info.job.flow_id)
         at = info.job.finished_at or info.job.created_at
         return FlowInfo(self.id, flow_status([info.state]), info.job.created_at, at, (info,), ())
 
@@ -171,19 +171,18 @@ class FlowHandle(Generic[R_co]):
 class _Poll:
     """Reads how a flow stands, again and again, each time as cheaply as possible."""
 
-    def __init__(self, handle: FlowHandle[Any], end: str, externals: list[str], budget: Callable[[], Budget]) -> None:
+    def __init__(self, handle: FlowHandle[Any], end: str, externals: list[str], again: Callable[[], StoreCall]) -> None:
         self._handle = handle
         self._end = end
         self._externals = externals
-        self._budget = budget
+        self._again = again
         self._number = 0
 
     async def __call__(self) -> JobInfo:
         """The job that ends the flow, or the one that is to blame if it will never end."""
         self._number += 1
         if self._number % POLLS_PER_WHOLE_READ == 0:  # jobs spawned since then may wait for external ones, too
-            self._externals = waits_for_externals(await self._handle._info(self._budget()))
+            self._externals = flows.waits_for_externals(await self._handle._info(self._again()))
         first = self._number * EXTERNALS_PER_POLL % max(len(self._externals), 1)
         some = (self._externals * 2)[first : first + min(EXTERNALS_PER_POLL, len(self._externals))]
-        lookup = self._handle._client.lookup
-        return await lookup.job_in_flow(self._end, self._handle.id, some, self._budget())
+        return await jobs.job_in_flow(self._again(), self._end, self._handle.id, some)

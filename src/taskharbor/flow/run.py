@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.flow.handle import FlowHandle, FlowProgress
-from taskharbor.flow.mermaid import mermaid
-from taskharbor.flow.summary import durations_of, progress_of
+from taskharbor.flow.summary import durations_of, mermaid, progress_of
 from taskharbor.model.job import FlowInfo
 from taskharbor.model.times import Duration
 
@@ -16,11 +15,6 @@ class FlowRun(FlowInfo, frozen=True):
     """A flow as it was at one moment, with its jobs (`nodes`) and edges. `handle` reads the store again."""
 
     handle: FlowHandle[Any]
-
-    @classmethod
-    def of(cls, info: FlowInfo, handle: FlowHandle[Any]) -> FlowRun:
-        """A flow as the store returned it, with a handle."""
-        return cls(info.id, info.status, info.created_at, info.updated_at, info.nodes, info.edges, handle)
 
     @property
     def states(self) -> dict[str, str]:
@@ -64,3 +58,8 @@ class FlowRun(FlowInfo, frozen=True):
     async def acancel(self) -> int:
         """The same as the handle's method."""
         return await self.handle.acancel()
+
+
+def flow_run(info: FlowInfo, handle: FlowHandle[Any]) -> FlowRun:
+    """A flow as the store returned it, with a handle."""
+    return FlowRun(info.id, info.status, info.created_at, info.updated_at, info.nodes, info.edges, handle)

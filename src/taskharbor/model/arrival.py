@@ -18,7 +18,7 @@ from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
-from taskharbor.model.record_fields import (
+from taskharbor.model.json_hooks import (
     KEYS_OF_ITS_OWN,
     extra_of,
     field_of,
@@ -58,7 +58,7 @@ class Loss:
         """Where it is. `keys` False: without the keys of dicts, which are data."""
         return root + "".join(_step(kind, step, keys) for kind, step in reversed(self._steps))
 
-    def told(self, root: str) -> str:
+    def sentence(self, root: str) -> str:
         """What, where and how to mend it, in one sentence."""
         place = self.place(root)
         return f"{self.what}{'' if place == root else f' at {place}'}; {self.mend}"

@@ -31,13 +31,22 @@ MAX_DEPENDENCIES = 20_000
 MAX_SPAWN_JOBS = 10_000
 MAX_KEEP_FOR = timedelta(days=3650)
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+_MAX_TIMEOUT = timedelta(milliseconds=INT_MAX)
+_MILLISECOND = timedelta(milliseconds=1)
 
 _BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/\-]{1,255}").fullmatch  # the common case, decided by one match
 _SEEN: set[str] = set()  # names that were found plain: a program has few of them, and gives them with every job
 _MAX_SEEN_NAMES = 1_000
 _ZERO = 0  # the interpreter has only one zero: the quickest check of what nearly every new record has
+_EXACT = (bytes, tuple, dict)
 _BAD_IN_ERROR = re.compile("[\x00\ud800-\udfff]")
+
+
+def _expect(value: object, kind: type, what: str, expected: str) -> None:
+    """InvalidJob unless a value is of this type; of a builtin one exactly: a subclass may return anything."""
+    if type(value) is not kind and (kind in _EXACT or not isinstance(value, kind)):
+        raise InvalidJob(f"{what}: expected {expected}, got {type(value).__name__}")
 
 
 def check_name(value: object, what: str) -> None:
@@ -63,14 +72,17 @@ def check_number(value: object, what: str, minimum: int = INT_MIN) -> None:
     if type(value) is not int:
         raise InvalidJob(f"{what}: expected a whole number, got {type(value).__name__}")
     if not minimum <= value <= INT_MAX:
-        shown = (
-            value if value.bit_length() <= 64 else f"one of {value.bit_length()} bits"
-        )  # a long one cannot be printed
-        raise InvalidJob(f"{what}: expected {minimum} to {INT_MAX}, got {shown}")
+        got = value if value.bit_length() <= 64 else f"one of {value.bit_length()} bits"  # a long one cannot be printed
+        raise InvalidJob(f"{what}: expected {minimum} to {INT_MAX}, got {got}")
 
 
 def check_moment(value: object, what: str) -> None:
-    """An aware moment from 1970 to 9999, both as UTC counts them."""
+    """An aware moment from 1970 to 9999, both as UTC counts them.
+
+    >>> check_moment(datetime(2026, 1, 1), "run_at")
+    Traceback (most recent call last):
+    taskharbor.model.errors.InvalidJob: run_at: expected a datetime with a time zone, got a naive one; add tzinfo=UTC
+    """
     if not isinstance(value, datetime):
         raise InvalidJob(f"{what}: expected a datetime, got {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
@@ -109,9 +121,11 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
         check_moment(job.run_at, "run_at")
     check_moment(job.created_at, "created_at")
     if job.timeout is not None:
-        _check_timeout(job.timeout)
+        _check_span(
+            job.timeout, "timeout", _MILLISECOND, _MAX_TIMEOUT, "1 ms to 24 days, got {}; use None for no limit"
+        )
     if job.keep_for is not None:
-        _check_keep_for(job.keep_for)
+        _check_span(job.keep_for, "keep_for", timedelta(), MAX_KEEP_FOR, f"0 to {MAX_KEEP_FOR.days} days, got {{}}")
     if job.idempotency_key is not None:
         size = _text_bytes(job.idempotency_key, "idempotency_key")
         if not 1 <= size <= MAX_KEY_BYTES:
@@ -141,13 +155,12 @@ def check_record(job: JobRecord, *, shown: bool = False) -> None:
     for name in ("last_error", "reason", "ran_on", "error_class", "fingerprint"):
         _text_bytes(getattr(job, name), name)
     for name in ("trail", "note"):
-        if type(getattr(job, name)) is not bytes:
-            raise InvalidJob(f"{name}: expected bytes, got {type(getattr(job, name)).__name__}")
+        _expect(getattr(job, name), bytes, name, "bytes")
     check_number(job.edits, "edits", 0)
     if job.handed_to is not None:
         check_name(job.handed_to, "handed_to")
-    if job.result is not None and type(job.result) is not bytes:
-        raise InvalidJob(f"result: expected bytes, got {type(job.result).__name__}")
+    if job.result is not None:
+        _expect(job.result, bytes, "result", "bytes")
 
 
 def check_spawn(spawn: Sequence[JobRecord]) -> None:
@@ -159,7 +172,14 @@ def check_spawn(spawn: Sequence[JobRecord]) -> None:
 
 
 def check_outcome(outcome: Outcome, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
-    """Raise InvalidJob if an outcome cannot be applied, whatever the store holds."""
+    """Raise InvalidJob if an outcome cannot be applied, whatever the store holds. `max_payload` is in bytes.
+
+    >>> from taskharbor.model.lease import Lease
+    >>> lease = Lease("01J", "mail", "token", datetime(2026, 1, 1, tzinfo=UTC))
+    >>> check_outcome(Ack(lease, "text"))
+    Traceback (most recent call last):
+    taskharbor.model.errors.InvalidJob: result: expected bytes or None, got str; encode it with a codec
+    """
     if isinstance(outcome, Ack):
         if outcome.result is not None and type(outcome.result) is not bytes:
             raise InvalidJob(
@@ -174,8 +194,8 @@ def check_outcome(outcome: Outcome, max_payload: int = MAX_PAYLOAD_BYTES) -> Non
         for name in ("error_class", "fingerprint"):
             if getattr(outcome, name):
                 check_label(getattr(outcome, name), name)
-    elif not isinstance(outcome, Cancelled):
-        raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
+    else:
+        _expect(outcome, Cancelled, "outcome", "Ack, Retry, Fail or Cancelled")
     if outcome.trail:
         check_bytes(outcome.trail, "trail", MAX_TRAIL_BYTES)
     if isinstance(outcome, Ack | Fail) and outcome.spawn:
@@ -185,9 +205,11 @@ def check_outcome(outcome: Outcome, max_payload: int = MAX_PAYLOAD_BYTES) -> Non
 
 
 def check_amend(change: Amend, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
-    """Raise InvalidJob unless every new value may be stored; the job may still refuse the change."""
-    if not isinstance(change, Amend):
-        raise InvalidJob(f"amend: expected an Amend, got {type(change).__name__}")
+    """Raise InvalidJob unless every new value may be stored; the job may still refuse it. `max_payload` is in bytes.
+
+    >>> check_amend(Amend(id="01J", deliveries=0, edits=0, priority=5))
+    """
+    _expect(change, Amend, "amend", "an Amend")
     check_name(change.id, "id")
     check_number(change.deliveries, "deliveries", 0)
     check_number(change.edits, "edits", 0)
@@ -201,7 +223,10 @@ _ANY_JOB = JobRecord(id="any", type="any")
 
 
 def check_figures(rows: Sequence[Figures]) -> None:
-    """Raise InvalidJob unless the rows may be added to what a store holds."""
+    """Raise InvalidJob unless the rows may be added to what a store holds.
+
+    >>> check_figures([Figures(datetime(2026, 1, 1, tzinfo=UTC), "mail", {"done": 3})])
+    """
     for row in rows:
         check_moment(row.minute, "minute")
         if row.minute.second or row.minute.microsecond:
@@ -219,10 +244,12 @@ _FIGURE_NAME = re.compile(r"[a-z0-9_]{1,32}").fullmatch
 
 
 def check_audit(entries: Sequence[StoredAudit]) -> None:
-    """Raise InvalidJob unless the entries may be stored."""
+    """Raise InvalidJob unless the entries may be stored.
+
+    >>> check_audit([StoredAudit(id="01J", at=datetime(2026, 1, 1, tzinfo=UTC), by="ada", data=b"{}")])
+    """
     for entry in entries:
-        if not isinstance(entry, StoredAudit):
-            raise InvalidJob(f"audit: expected a StoredAudit, got {type(entry).__name__}")
+        _expect(entry, StoredAudit, "audit", "a StoredAudit")
         check_name(entry.id, "id")
         check_name(entry.by, "by")
         check_moment(entry.at, "at")
@@ -230,10 +257,12 @@ def check_audit(entries: Sequence[StoredAudit]) -> None:
 
 
 def check_schedule_changes(changes: Sequence[ScheduleChange], max_payload: int = MAX_PAYLOAD_BYTES) -> None:
-    """Raise InvalidJob unless the changes and their jobs may be stored."""
+    """Raise InvalidJob unless the changes and their jobs may be stored. `max_payload` is in bytes.
+
+    >>> check_schedule_changes([ScheduleChange(name="nightly", expect="r1", to=None)])
+    """
     for change in changes:
-        if not isinstance(change, ScheduleChange):
-            raise InvalidJob(f"schedules: expected a ScheduleChange, got {type(change).__name__}")
+        _expect(change, ScheduleChange, "schedules", "a ScheduleChange")
         check_name(change.name, "name")
         if change.expect is not None:
             check_name(change.expect, "expect")
@@ -243,8 +272,7 @@ def check_schedule_changes(changes: Sequence[ScheduleChange], max_payload: int =
 
 
 def _check_schedule(row: StoredSchedule, name: str) -> None:
-    if not isinstance(row, StoredSchedule):
-        raise InvalidJob(f"to: expected a StoredSchedule, got {type(row).__name__}")
+    _expect(row, StoredSchedule, "to", "a StoredSchedule")
     if row.name != name:
         raise InvalidJob(f"to: expected the schedule {name!r}, got {row.name!r}")
     check_name(row.queue, "queue")
@@ -308,23 +336,14 @@ def _text_bytes(value: object, what: str) -> int:
         raise InvalidJob(f"{what}: expected text that UTF-8 can hold, got a lone surrogate") from None
 
 
-def _check_timeout(timeout: timedelta) -> None:
-    if not isinstance(timeout, timedelta):
-        raise InvalidJob(f"timeout: expected a timedelta, got {type(timeout).__name__}")
-    if not timedelta(milliseconds=1) <= timeout <= timedelta(milliseconds=INT_MAX):
-        raise InvalidJob(f"timeout: expected 1 ms to 24 days, got {timeout}; use None for no limit")
-
-
-def _check_keep_for(keep_for: timedelta) -> None:
-    if not isinstance(keep_for, timedelta):
-        raise InvalidJob(f"keep_for: expected a timedelta, got {type(keep_for).__name__}")
-    if not timedelta() <= keep_for <= MAX_KEEP_FOR:
-        raise InvalidJob(f"keep_for: expected 0 to {MAX_KEEP_FOR.days} days, got {keep_for}")
+def _check_span(span: timedelta, what: str, least: timedelta, most: timedelta, expected: str) -> None:
+    _expect(span, timedelta, what, "a timedelta")
+    if not least <= span <= most:
+        raise InvalidJob(f"{what}: expected {expected.format(span)}")
 
 
 def _check_dependencies(depends_on: Sequence[str]) -> None:
-    if type(depends_on) is not tuple:
-        raise InvalidJob(f"depends_on: expected a tuple of ids, got {type(depends_on).__name__}")
+    _expect(depends_on, tuple, "depends_on", "a tuple of ids")
     if len(depends_on) > MAX_DEPENDENCIES:
         raise InvalidJob(
             f"depends_on: expected at most {MAX_DEPENDENCIES} ids, got {len(depends_on)}; join them in steps"
@@ -334,8 +353,7 @@ def _check_dependencies(depends_on: Sequence[str]) -> None:
 
 
 def _check_metadata(metadata: dict[str, str]) -> None:
-    if type(metadata) is not dict:
-        raise InvalidJob(f"metadata: expected a dict of text to text, got {type(metadata).__name__}")
+    _expect(metadata, dict, "metadata", "a dict of text to text")
     if len(metadata) > MAX_METADATA_ENTRIES:
         raise InvalidJob(f"metadata: expected at most {MAX_METADATA_ENTRIES} entries, got {len(metadata)}")
     total = sum(

@@ -7,6 +7,7 @@ the data names. Its errors name types and places, never the values themselves.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -62,7 +63,7 @@ class JsonCodec:
         if not _is_flat(value):
             loss = self._form.own_loss(value)
             if loss is not None:
-                raise TypeError(loss.told("$"))
+                raise TypeError(loss.sentence("$"))
         return data
 
     def loss(self, value: Any, back: Any) -> Loss | None:
@@ -79,9 +80,7 @@ class JsonCodec:
             data: bytes = self._write(value)
             if _is_flat(value) or _SUSPECT(data) is None:
                 return data
-            plain = _builtins(value)
-            _refuse_non_finite(plain, "$")
-            _refuse_changed_keys(plain, self._back(data, type), "$")
+            _refuse_changes(_builtins(value), self._back(data, type), "$")
             return data
         except RecursionError:
             raise ValueError("the value is nested too deeply for JSON, or contains itself") from None
@@ -148,37 +147,28 @@ def _builtins(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=to_plain, str_keys=False, builtin_types=(Decimal,))
 
 
-def _refuse_non_finite(value: Any, path: str) -> None:
+def _refuse_changes(value: Any, back: Any, path: str) -> None:
+    """Refuse numbers that JSON cannot hold, and keys that are not text, unless `back`, the value as it will be decoded,
+    has them too."""
     if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
+        if not math.isfinite(value):
             raise ValueError(f"{path} is {value}, which JSON cannot hold; send None or a string instead")
     elif isinstance(value, Decimal):
         if not value.is_finite():
             raise ValueError(f"{path} is a Decimal {value}, which is not a number; send None or a string instead")
     elif isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                _refuse_non_finite(key, f"a key of {path}")
-            _refuse_non_finite(item, f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[…]")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            _refuse_non_finite(item, f"{path}[{index}]")
-
-
-def _refuse_changed_keys(value: Any, back: Any, path: str) -> None:
-    """Refuse keys that are not text, unless `back`, the value as it will be decoded, has them too."""
-    if isinstance(value, dict):
         known = back if isinstance(back, dict) else {}
         for key, item in value.items():
-            if not isinstance(key, str) and key not in known:
-                raise TypeError(
-                    f"{path} has a key of type {type(key).__name__}, which would come back as text; make the keys "
-                    f"text, or annotate with dict[{type(key).__name__}, …]"
-                )
-            _refuse_changed_keys(
-                item, known.get(key), f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[…]"
-            )
+            inside = f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[…]"
+            _refuse_changes(item, known.get(key), inside)
+            if not isinstance(key, str):
+                _refuse_changes(key, None, f"a key of {path}")
+                if key not in known:
+                    raise TypeError(
+                        f"{path} has a key of type {type(key).__name__}, which would come back as text; make the keys "
+                        f"text, or annotate with dict[{type(key).__name__}, …]"
+                    )
     elif isinstance(value, list | tuple):
         known_items = back if isinstance(back, list | tuple) and len(back) == len(value) else (None,) * len(value)
         for index, (item, known_item) in enumerate(zip(value, known_items, strict=True)):
-            _refuse_changed_keys(item, known_item, f"{path}[{index}]")
+            _refuse_changes(item, known_item, f"{path}[{index}]")

@@ -27,14 +27,11 @@ class IdSource:
     """Makes ids that grow: while the millisecond stays the same or goes back, the random part counts up."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last = 0
-        self._pool, self._at = b"", 0
-        self._upper, self._prefix = -1, ""
-        os.register_at_fork(after_in_child=self._forget)
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
 
-    def _forget(self) -> None:
-        # A forked child that went on from its parent's last id would make the same ids.
+    def _begin(self) -> None:
+        """Also in a forked child: one that went on from its parent's last id would make the same ids."""
         self._lock = threading.Lock()
         self._last = 0
         self._pool, self._at = b"", 0

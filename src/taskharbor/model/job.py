@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.model.safe_repr import shows
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """Stands for "not given" in `JobRecord.created_at`: the driver then notes the `now` of the enqueue."""
 
@@ -61,6 +63,8 @@ class FlowStatus(StrEnum):
     """One of its jobs was cancelled, and none is dead."""
 
 
+# Payload, result, metadata, key and error text are the user's data: a log must not show them.
+@shows("id", "type", "queue", "attempts", "deliveries")
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job as the store keeps it.
 
@@ -96,19 +100,12 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failed_at: datetime | None = None  # when it failed last
     reason: str = ""  # why it is dead or cancelled
     created_at: datetime = EPOCH  # when it was enqueued
-    trail: bytes = b""  # earlier executions, written by core: see model/attempts.py
+    trail: bytes = b""  # earlier executions, written by core: see model/executions.py
     error_class: str = ""  # the class of the last recorded failure
     fingerprint: str = ""  # failures with the same one have the same cause, as far as can be seen
     note: bytes = b""  # the last progress that the handler reported, written by core
     edits: int = 0  # how often it was amended
     keep_for: timedelta | None = None  # how long it is kept after its end; None: as long as the store keeps jobs
-
-    def __repr__(self) -> str:
-        # Payload, result, metadata, key and error text are the user's data: a log must not show them.
-        return (
-            f"JobRecord(id={self.id!r}, type={self.type!r}, queue={self.queue!r}, attempts={self.attempts}, "
-            f"deliveries={self.deliveries})"
-        )
 
 
 class JobInfo(msgspec.Struct, frozen=True, gc=False):
@@ -172,7 +169,7 @@ class FlowInfo(msgspec.Struct, frozen=True):
     id: str  # the `flow_id` of its jobs
     status: FlowStatus  # how it stands
     created_at: datetime  # when its first job was enqueued
-    updated_at: datetime  # when a job of it was enqueued, failed or ended last
+    updated_at: datetime  # the latest enqueue, failure or end among its jobs
     nodes: tuple[JobInfo, ...]  # its jobs
     edges: tuple[tuple[str, str], ...]  # pairs of ids: the second waits for the first
 
@@ -226,3 +223,21 @@ def flow_status(states: list[State]) -> FlowStatus:
     if State.CANCELLED in states:
         return FlowStatus.CANCELLED
     return FlowStatus.SUCCEEDED if all(state is State.DONE for state in states) else FlowStatus.RUNNING
+
+
+def flow_info(flow_id: str, nodes: tuple[JobInfo, ...]) -> FlowInfo:
+    """A flow from its jobs, of which there is at least one.
+
+    >>> flow_info("f1", (JobInfo(JobRecord(id="01J", type="ping"), State.DONE),)).status
+    <FlowStatus.SUCCEEDED: 'succeeded'>
+    """
+    jobs = [node.job for node in nodes]
+    times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
+    return FlowInfo(
+        flow_id,
+        flow_status([node.state for node in nodes]),
+        min(job.created_at for job in jobs),
+        max(times),
+        nodes,
+        tuple((dependency, job.id) for job in jobs for dependency in job.depends_on),
+    )

@@ -7,8 +7,10 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.model.job import JobRecord
+from taskharbor.model.safe_repr import shows
 
 
+@shows("job_id", "queue", "expires_at")
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right to extend and settle one delivery of a job. Its token is the proof, so it never shows in a repr."""
 
@@ -16,9 +18,6 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     queue: str
     token: str
     expires_at: datetime
-
-    def __repr__(self) -> str:
-        return f"Lease(job_id={self.job_id!r}, queue={self.queue!r}, token='…', expires_at={self.expires_at!r})"
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):

@@ -1,7 +1,7 @@
 """The error with which core itself ends a job: its result is too large, or its metadata cannot be read.
 
 Observers receive it in JobFailed. Its text is the reason in the store, and may quote what a handler returned or raised;
-`safe_text` is the part of it that never does, so that a log can show why the job is dead.
+`safe_text` never quotes handler data, so that a log can show why the job is dead.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
+@shows("name")
 class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a schedule, and the jobs to store with it.
 
@@ -45,9 +46,6 @@ class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):
     expect: str | None
     to: StoredSchedule | None
     jobs: tuple[JobRecord, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"ScheduleChange(name={self.name!r}, jobs={len(self.jobs)})"
 
 
 class SchedulePage(msgspec.Struct, frozen=True):

@@ -50,7 +50,11 @@ _last_us: tuple[datetime, int] = (EPOCH, 0)
 
 
 def from_us(microseconds: int) -> datetime:
-    """The moment `microseconds` after 1970."""
+    """The moment `microseconds` after 1970.
+
+    >>> from_us(1_000_999).microsecond
+    999
+    """
     return EPOCH + timedelta(0, 0, microseconds)
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a program is put together from: a codec, a clock, observers, middleware.
+"""Checks of what a program is put together from (a codec, a clock, observers, middleware), and of plain arguments.
 
 They run where it is given. Otherwise the first job would show the mistake, or an observer that stays silent. They check
 only what can be called, so that any object of the right shape will do.
@@ -7,10 +7,12 @@ only what can be called, so that any object of the right shape will do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 
 def callables(value: Iterable[F], what: str) -> tuple[F, ...]:
@@ -51,3 +53,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     near = get_close_matches(name, known, 1)
     return f"did you mean {near[0]!r}? " if near else ""
+
+
+def at_least_one(value: Any, name: str) -> int:
+    """A number of things to read, or TypeError / ValueError."""
+    if type(value) is not int:
+        raise TypeError(f"{name}: expected a whole number, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name}: expected 1 or more, got {value}")
+    return value
+
+
+def one_of(kind: type[E], value: Any, name: str) -> E:
+    """A member of an enumeration by its value, or ValueError that names all of them."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(str(member) for member in kind)
+        raise ValueError(f"{name}: expected one of {known}, got {value!r}") from None

@@ -1,5 +1,7 @@
 """Log lines for people (text), for a developer at a terminal and for programs (JSON), each bound to its job.
 
+    12:01:03 WARNING shop.charge 01M7HG69P849N38WGBK6M8KYDV failed after 0.2 s: ConnectionError: gateway down
+
 `configure_logging` is all that a program needs. `JobFilter` and the two formatters are for programs that configure
 logging themselves. Whatever a handler logs, no text can pass for the line of another record, and a JSON line is always
 one JSON object, even where several processes write to one pipe.
@@ -10,14 +12,15 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import re
 import sys
+import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
 from taskharbor.model import current_job
-from taskharbor.observe import terminal
 from taskharbor.observe.line_handler import WholeLineHandler
 
 FORMATS = ("text", "json", "terminal")
@@ -33,6 +36,18 @@ _PLAIN = re.compile(r"[^\s\"'=\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+").fu
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MAX_DEPTH = 8
+
+# Of lines for a terminal:
+_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_STANDARD = os.path.join(os.path.dirname(os.__file__), "")
+_RUNNERS = ("asyncio", "concurrent", "threading.py", "contextvars.py")
+_COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
+_CRITICAL = "1;31"
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SAID = {"JobRetried": "will be retried", "JobDeadLettered": "is dead", "JobUnknown": "is of an unknown type"}
+_IN_WORDS = {"event", "error", "seconds", "reason", "run_at"}
+_OF_A_JOB = {"job_id", "job_type", "queue", "attempt", "attempts", "worker", "error_class", "fingerprint"}
+MAX_FRAMES = 50  # of each exception, the innermost
 
 
 class JobFilter(logging.Filter):
@@ -64,12 +79,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = _message(record)
-        if not (record.name == OWN_LOGGER and hasattr(record, "event")):
+        if not _is_event(record):
             bound = ((name, getattr(record, name, None)) for name in FACTS)
             text += "".join(f" {name}={written(value)}" for name, value in bound if value is not None)
-        text += "".join(f"\n{more}" for more in _tracebacks(self, record))
-        lines = [_CONTROL.sub(_escaped, line) for line in text.split("\n")]
-        return f"{_time(record)} {record.levelname:<7} {record.name} " + "\n  ".join(lines)
+        return f"{_time(record)} {record.levelname:<7} {record.name} " + "\n  ".join(_lines(self, record, text))
 
 
 class TerminalFormatter(logging.Formatter):
@@ -81,16 +94,15 @@ class TerminalFormatter(logging.Formatter):
         self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
-        if record.name == OWN_LOGGER and hasattr(record, "event"):
-            text = terminal.summary(
-                {name: value for name, value in vars(record).items() if name not in _USUAL}, written
-            )
-        else:
-            text = _message(record)
-        text += "".join(f"\n{more}" for more in _tracebacks(self, record))
-        lines = [_CONTROL.sub(_escaped, line) for line in text.split("\n")]
-        place = [_CONTROL.sub(_escaped, part) for part in terminal.head(record)]
-        return terminal.line(place, lines, record.levelno, colours=self._colours)
+        facts = {name: value for name, value in vars(record).items() if name not in _USUAL}
+        first, *more = _lines(self, record, summary(facts) if _is_event(record) else _message(record))
+        time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        job = [str(facts.get("job_type")), str(facts["job_id"])] if facts.get("job_id") is not None else []
+        head = [time, f"{record.levelname:<7}", *(_CONTROL.sub(_escaped, part) for part in job or [record.name])]
+        if self._colours:
+            codes = ("2", _COLOURS.get(record.levelno, _CRITICAL), "1" if job else "2", "2")
+            head = [f"\x1b[{code}m{part}\x1b[0m" for part, code in zip(head, codes, strict=False)]
+        return "\n".join([" ".join([*head, first]), *(f"  {text}".rstrip() for text in more)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -149,7 +161,7 @@ def configure_logging(
 
 def _formatter(format: str, stream: TextIO) -> logging.Formatter:
     if format == "terminal":
-        return TerminalFormatter(colours=terminal.in_colours(stream))
+        return TerminalFormatter(colours=in_colours(stream))
     return JsonFormatter() if format == "json" else TextFormatter()
 
 
@@ -194,10 +206,21 @@ def _message(record: logging.LogRecord) -> str:
 def _tracebacks(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
     error = record.exc_info[1] if record.exc_info and record.name == OWN_LOGGER else None
     if error is not None:  # another formatter may have left the whole traceback in `exc_text`
-        trace = terminal.application_traceback(error)
+        trace = application_traceback(error)
     else:
         trace = record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else "")
     return [text for text in (trace, record.stack_info) if text]
+
+
+def _is_event(record: logging.LogRecord) -> bool:
+    """Whether LogObserver wrote it."""
+    return record.name == OWN_LOGGER and hasattr(record, "event")
+
+
+def _lines(formatter: logging.Formatter, record: logging.LogRecord, text: str) -> list[str]:
+    """The lines of a record: its text and its tracebacks, which cannot command a terminal."""
+    text = "\n".join([text, *_tracebacks(formatter, record)])
+    return [_CONTROL.sub(_escaped, line) for line in text.split("\n")]
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -218,3 +241,75 @@ def _json_value(value: Any, depth: int = 0) -> Any:
         return str(value)
     except Exception as error:
         return f"<{type(value).__qualname__}: {type(error).__name__}>"
+
+
+# For a terminal -------------------------------------------------------------------------------------------------
+
+
+def in_colours(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that shows colours, and nobody asked for none."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    try:
+        return not plain and stream.isatty()
+    except (AttributeError, ValueError):  # an object of the program's own, or closed
+        return False
+
+
+def summary(facts: dict[str, Any]) -> str:
+    """An event of ours in words: what happened, and its facts.
+
+    >>> summary({"event": "JobSucceeded", "job_id": "01J", "seconds": 0.25, "attempt": 1})
+    'succeeded after 0.25 s'
+    """
+    event = str(facts.get("event", ""))
+    words = _SAID.get(event) or _WORDS.sub(" ", event).lower()
+    left = _IN_WORDS
+    if "job_id" in facts:
+        words = words.removeprefix("job ")
+        left = _IN_WORDS | _OF_A_JOB
+    if facts.get("attempt", 1) != 1 and event not in _SAID:
+        words += f" (attempt {facts['attempt']})"
+    if "seconds" in facts:
+        words += f" after {facts['seconds']:.2g} s" if facts["seconds"] < 10 else f" after {facts['seconds']:.0f} s"
+    if "run_at" in facts:
+        words += f" at {datetime.fromisoformat(facts['run_at']).astimezone():%H:%M:%S}"
+    why = [str(facts[name]) for name in ("reason", "error") if facts.get(name)]
+    rest = [f"{name}={written(value)}" for name, value in facts.items() if name not in left]
+    return " ".join([": ".join([words, *why]), *rest])
+
+
+def application_traceback(error: BaseException) -> str:
+    """The traceback of an exception as Python prints it, without the frames that lead from the worker to the handler.
+
+    Never raises: an exception may break what reads it.
+    """
+    try:
+        trace = traceback.TracebackException.from_exception(error, limit=-MAX_FRAMES, compact=True)
+        _trim(trace)
+        return "".join(trace.format()).rstrip()
+    except Exception as second:
+        return f"{type(error).__qualname__} (its traceback cannot be shown: {type(second).__name__})"
+
+
+def _trim(trace: traceback.TracebackException) -> None:
+    """Leave out the first frames, of the worker and of what runs it, here and in the causes."""
+    waiting, seen = [trace], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        frames = list(one.stack)
+        first = next((at for at, frame in enumerate(frames) if not _is_plumbing(frame.filename)), None)
+        if first is None:  # raised in a child process, whose frames are in the notes, or by the library itself
+            one.stack = None  # type: ignore[assignment]  # as for an exception that was never raised
+        else:
+            one.stack[:] = frames[first:]
+        waiting += [other for other in (one.__cause__, one.__context__, *(one.exceptions or ())) if other is not None]
+
+
+def _is_plumbing(path: str) -> bool:
+    """Whether a file belongs to the library, or to what it runs functions with."""
+    if path.startswith(_OURS):
+        return True
+    return path.startswith(_STANDARD) and path[len(_STANDARD) :].split(os.sep)[0] in _RUNNERS

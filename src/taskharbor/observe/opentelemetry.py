@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from taskharbor.model.errors import Cancel, Snooze
 from taskharbor.model.job import JobRecord, replace
@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 if TYPE_CHECKING:
+    from taskharbor.harbor import Harbor
     from taskharbor.tasks.context import JobContext
 
 Attributes: TypeAlias = dict[str, str | int]
@@ -38,15 +39,6 @@ __all__ = ["OpenTelemetry"]
 
 SYSTEM = "taskharbor"
 _W3C = TraceContextTextMapPropagator()
-
-
-class Instrumented(Protocol):
-    """What `install` needs of a harbor."""
-
-    middleware: tuple[Any, ...]
-
-    @property
-    def client(self) -> Any: ...
 
 
 class OpenTelemetry:
@@ -62,7 +54,7 @@ class OpenTelemetry:
         self._tracer = trace.get_tracer(SYSTEM, version("taskharbor"), tracer_provider)
         self._errors = errors
 
-    def install(self, harbor: Instrumented) -> None:
+    def install(self, harbor: Harbor) -> None:
         """Trace what a harbor enqueues and what its workers run. Installing a second time changes nothing."""
         if not any(isinstance(getattr(layer, "__self__", None), OpenTelemetry) for layer in harbor.middleware):
             harbor.middleware = (self.middleware, *harbor.middleware)

@@ -11,9 +11,20 @@ if find_spec("redis") is None:
 
 from taskharbor.omniq.client import AsyncOmniQ, OmniQ
 from taskharbor.omniq.consumer import LeaseLost, Stopped
-from taskharbor.omniq.errors import NotActive, OmniQError, TokenMismatch
-from taskharbor.omniq.names import now_ms, queue_base, ulid
-from taskharbor.omniq.values import PAUSED, AckFailResult, BatchItem, Job, JobContext, Lane, Paused, ReserveResult
+from taskharbor.omniq.operations import now_ms, queue_base, ulid
+from taskharbor.omniq.values import (
+    PAUSED,
+    AckFailResult,
+    BatchItem,
+    Job,
+    JobContext,
+    Lane,
+    NotActive,
+    OmniQError,
+    Paused,
+    ReserveResult,
+    TokenMismatch,
+)
 
 __all__ = [
     "PAUSED",

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.safe_repr import shows
 from taskharbor.omniq import operations
-from taskharbor.omniq.errors import OmniQError
 from taskharbor.omniq.operations import OmniqCall
-from taskharbor.omniq.values import Job, JobContext, Paused
+from taskharbor.omniq.values import Job, JobContext, OmniQError, Paused
 
 log = logging.getLogger("taskharbor.omniq")
 

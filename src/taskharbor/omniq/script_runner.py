@@ -13,7 +13,6 @@ from importlib.resources import files
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import msgspec
 import redis
 import redis.asyncio.retry
 import redis.asyncio.sentinel
@@ -26,11 +25,11 @@ from taskharbor.drivers.redis import tls
 from taskharbor.drivers.redis.endpoint import AWAY, AWAY_WORDS, FULL
 from taskharbor.drivers.redis.options import OURS, RedisOptions, hosts_of, parse
 from taskharbor.drivers.redis.resp import cause_of
-from taskharbor.drivers.redis.scripts import Script, compose, pack, tuned
+from taskharbor.drivers.redis.scripts import Script, binary, compose, pack, tuned
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.omniq.errors import refusal
 from taskharbor.omniq.operations import OmniqCall
+from taskharbor.omniq.values import refusal
 
 T = TypeVar("T")
 
@@ -71,7 +70,8 @@ class _Server:
         self._database = int(pool.get("db") or 0)
 
     def prepared(self, operation: OmniqCall[Any]) -> tuple[Script, tuple[Any, ...]]:
-        argument = pack((self._is_cluster, *map(_packable, operation.arguments)))
+        now, *rest = operation.arguments
+        argument = pack((now, self._is_cluster, operation.base[1:-1], *map(_packable, rest)))
         keys = [f"{operation.base}:meta".encode()]
         if self._is_cluster:  # see `anchors` in drivers/redis/scripts.py
             keys.append(f"{operation.base}:th:meta".encode())
@@ -149,16 +149,7 @@ def _packable(value: Any) -> Any:
     """Bytes as MessagePack text, whatever is in them: Redis knows no other strings."""
     if isinstance(value, list):
         return [_packable(each) for each in value]
-    if not isinstance(value, bytes):
-        return value
-    size = len(value)
-    if size < 32:
-        head = bytes((0xA0 | size,))
-    elif size < 256:
-        head = bytes((0xD9, size))
-    else:
-        head = b"\xdb" + size.to_bytes(4, "big")
-    return msgspec.Raw(head + value)
+    return binary(value) if isinstance(value, bytes) else value
 
 
 def _opened(url: str, plain: Any, cluster: Any, sentinels: list[Any]) -> Any:

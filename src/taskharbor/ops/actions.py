@@ -6,139 +6,108 @@ access that they were given. Nothing is decided in a command or a template.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from taskharbor.bulk.plan import OperationStatus, is_operation, may_be_slice
-from taskharbor.client.audit import audited
 from taskharbor.client.operation import Operation
-from taskharbor.client.retries import with_retries
+from taskharbor.client.schedules import Schedules
 from taskharbor.drivers.base import Driver
 from taskharbor.model.amendment import Amend
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState
-from taskharbor.model.job import Seen, State
+from taskharbor.model.job import State
 from taskharbor.ops.access import Access, Permission
+from taskharbor.store import flows, jobs
+from taskharbor.store.amend import amend_as_seen, requeue_amended
+from taskharbor.store.audit import audited
+from taskharbor.store.bulk import operations
+from taskharbor.store.bulk.plan import OperationStatus, is_operation
+from taskharbor.store.queues import pause, resume
 
 if TYPE_CHECKING:
-    from taskharbor.client.budget import Budget
-    from taskharbor.client.client import Client
     from taskharbor.client.jobs import Jobs
     from taskharbor.client.operation import DryRun
-    from taskharbor.client.schedule_info import ScheduleInfo
     from taskharbor.client.scheduled_step import Scheduled
     from taskharbor.schedules.rule import RuleOptions
+    from taskharbor.store.schedules import ScheduleInfo
+    from taskharbor.store.session import Store, StoreCall
 
 T = TypeVar("T")
-
-DUE_SOON = timedelta(seconds=5)
-_WHY_NOT = {
-    State.READY: "is already ready: `taskharbor explain` says what it waits for",
-    State.INFLIGHT: "is running",
-    State.BLOCKED: "waits for other jobs: `taskharbor explain` says for which",
-    State.DONE: "is done: enqueue a new job to run it again",
-}
 
 
 class Actions:
     """What one person does with a store. `access`: what they may do, and their name."""
 
-    def __init__(self, client: Client, access: Access) -> None:
-        self._client = client
+    def __init__(self, store: Store, access: Access) -> None:
+        self._store = store
         self._access = access
 
     # Jobs by id ------------------------------------------------------------------------------------------------
 
     async def requeue(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:
         """Bring dead and cancelled jobs back; an error in the place of each that is neither."""
-        self._access.check(Permission.REQUEUE)
-        now = self._client.clock.now
-
-        async def requeue(driver: Driver) -> list[DriverError | None]:
-            slices = await _slices(driver, ids, now())
-            others = [id for id in ids if id not in slices]
-            errors = iter(await driver.requeue(others, now(), None, reset_attempts) if others else ())
-            return [_part_of_operation(id) if id in slices else next(errors) for id in ids]
-
-        return await self._each("requeue", ids, requeue)
+        call = self._begin(Permission.REQUEUE)
+        again = flows.Requeue(reset_attempts=reset_attempts)
+        return await self._each(call, ids, lambda driver: jobs.requeue_each(driver, ids, call.now(), again))
 
     async def retry(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:
         """Make dead, cancelled and scheduled jobs ready now."""
-        self._access.check(Permission.REQUEUE)
+        call = self._begin(Permission.REQUEUE, "retry")
 
         async def each(driver: Driver) -> list[DriverError | None]:
-            return [await _make_ready(driver, id, self._client.clock.now(), reset_attempts) for id in ids]
+            return [await jobs.make_ready(driver, id, call.now(), reset_attempts) for id in ids]
 
-        return await self._each("retry", ids, each)
+        return await self._each(call, ids, each)
 
     async def cancel(self, ids: Sequence[str]) -> list[DriverError | None]:
         """Cancel jobs that have not ended, or the workflows that took their places.
 
         To cancel a slice of an operation is to stop the operation, and needs that permission, too.
         """
-        self._access.check(Permission.CANCEL)
+        call = self._begin(Permission.CANCEL)
+        if await call.ask(lambda driver: jobs.slices_among(driver, ids, call.now())):
+            self._access.check(Permission.STOP)
 
-        async def cancel(budget: Budget) -> list[DriverError | None]:
-            found: list[DriverError | None] = []
+        async def cancel() -> list[DriverError | None]:
+            errors: list[DriverError | None] = []
             for id in ids:
                 try:
-                    await self._client.lookup.cancel_job(id, budget)
-                    found.append(None)
+                    await jobs.cancel(call, id)
+                    errors.append(None)
                 except (JobNotFound, WrongState) as error:
-                    found.append(error)
-            return found
+                    errors.append(error)
+            return errors
 
-        budget = self._budget("cancel")
-        if await with_retries(lambda driver: _slices(driver, ids, self._client.clock.now()), budget):
-            self._access.check(Permission.STOP)
-        return await self._audited("cancel", budget, lambda: cancel(budget), ids=ids, tally=_tally)
+        return await self._audited(call, cancel, ids=ids, tally=_tally)
 
     async def delete(self, ids: Sequence[str], *, state: State | None = None) -> list[DriverError | None]:
         """Forget jobs: in any state, or only those in `state`, which the others are refused for."""
-        self._access.check(Permission.DELETE)
+        call = self._begin(Permission.DELETE)
         if state is None:
-            return await self._each("delete", ids, lambda driver: driver.delete(ids))
-        now = self._client.clock.now
+            return await self._each(call, ids, lambda driver: driver.delete(ids))
 
         async def each(driver: Driver) -> list[DriverError | None]:
-            return [await _delete_in(driver, id, now(), state) for id in ids]
+            return [await jobs.delete_in(driver, id, call.now(), state) for id in ids]
 
-        return await self._each("delete", ids, each)
+        return await self._each(call, ids, each)
 
     async def amend(self, change: Amend, *, requeue: bool = False) -> None:
         """Change a job that is still as it was when the change was made; with `requeue` bring it back as well.
 
         WrongState if it was reserved or amended since; then nothing is changed.
         """
-        self._access.check(Permission.AMEND)
+        call = self._begin(Permission.AMEND)
         if requeue:
             self._access.check(Permission.REQUEUE)
-        budget = self._budget("amend")
-
-        async def make(driver: Driver) -> None:
-            info = await driver.inspect(change.id, self._client.clock.now())
-            if is_operation(info):  # its payload says what is done, and in whose name
-                raise _part_of_operation(change.id)
-            (refused,) = await driver.amend([change], self._client.clock.now())
-            if refused is not None:
-                raise refused
-
-        await self._audited("amend", budget, lambda: with_retries(make, budget), ids=(change.id,))
+        await self._audited(
+            call, lambda: call.ask(lambda driver: amend_as_seen(driver, change, call.now())), ids=(change.id,)
+        )
         if requeue:
-            (refused,) = await self._requeue_amended(change)
+            again = call.again("requeue")
+            (refused,) = await self._each(
+                again, [change.id], lambda driver: requeue_amended(driver, change, again.now())
+            )
             if refused is not None:
                 raise refused
-
-    async def _requeue_amended(self, change: Amend) -> list[DriverError | None]:
-        """Requeue a job if it is as its amendment left it: another operator may have been as fast."""
-        ids, clock = [change.id], self._client.clock
-
-        async def requeue(driver: Driver) -> list[DriverError | None]:
-            info = await driver.inspect(change.id, clock.now())
-            seen = Seen(change.deliveries, change.edits + 1, info.job.finished_at)
-            return await driver.requeue(ids, clock.now(), None, True, seen=[seen])
-
-        return await self._each("requeue", ids, requeue)
 
     # Jobs by filter --------------------------------------------------------------------------------------------
 
@@ -156,160 +125,111 @@ class Actions:
 
     async def stop(self, operation_id: str) -> None:
         """Let an operation do no more."""
-        self._access.check(Permission.STOP)
-        await Operation(self._client, operation_id).astop(by=self._access.name)
+        await operations.stop(self._begin(Permission.STOP), operation_id, self._access.name)
 
     async def go_on(self, operation_id: str) -> Operation:
         """Let an operation go on that failed; one that runs goes on anyway. WrongState if it has ended otherwise.
 
         Needs the permission for what the operation does, too.
         """
-        self._access.check(Permission.STOP)
-        operation = Operation(self._client, operation_id)
-        progress = await operation.aprogress()
+        call = self._begin(Permission.STOP, "resume")
+        progress = await operations.progress(call.again(), operation_id)
         if progress.status is OperationStatus.FAILED:
-            self._access.check(await operation.aaction())
-            budget = self._budget("resume")
-            await self._audited("resume", budget, operation.aretry, target=operation_id)
+            self._access.check(await operations.action_of(call.again(), operation_id))
+            await self._audited(call, lambda: operations.go_on(call, operation_id), target=operation_id)
         elif progress.status.ended:
             raise WrongState(f"operation {operation_id} is {progress.status}, so it does not go on; begin a new one")
-        return operation
+        return Operation(self._store, operation_id)
 
     # Queues -------------------------------------------------------------------------------------------------
 
     async def pause(self, queue: str) -> None:
         """Hand out no jobs of a queue."""
-        self._access.check(Permission.PAUSE)
-        await self._client.apause(queue, by=self._access.name)
+        await pause(self._begin(Permission.PAUSE), queue, self._access.name)
 
     async def resume(self, queue: str) -> None:
         """Hand them out again."""
-        self._access.check(Permission.RESUME)
-        await self._client.aresume(queue, by=self._access.name)
+        await resume(self._begin(Permission.RESUME), queue, self._access.name)
 
     # Schedules -------------------------------------------------------------------------------------------------
 
     async def add_schedule(self, name: str, step: Scheduled, **options: Unpack[RuleOptions]) -> ScheduleInfo:
         """Add a schedule."""
-        self._access.check(Permission.ADD)
-        return await self._client.schedules.aadd(name, step, by=self._access.name, **options)
+        return await self._schedules(Permission.ADD).aadd(name, step, by=self._access.name, **options)
 
     async def edit_schedule(self, name: str, **options: Unpack[RuleOptions]) -> ScheduleInfo:
         """Change when a schedule comes."""
-        self._access.check(Permission.AMEND)
-        return await self._client.schedules.aedit(name, by=self._access.name, **options)
+        return await self._schedules(Permission.AMEND).aedit(name, by=self._access.name, **options)
 
     async def reset_schedule(self, name: str) -> ScheduleInfo:
         """Drop what was edited."""
-        self._access.check(Permission.AMEND)
-        return await self._client.schedules.areset(name, by=self._access.name)
+        return await self._schedules(Permission.AMEND).areset(name, by=self._access.name)
 
     async def pause_schedule(self, name: str) -> ScheduleInfo:
         """Let a schedule make no jobs."""
-        self._access.check(Permission.PAUSE)
-        return await self._client.schedules.apause(name, by=self._access.name)
+        return await self._schedules(Permission.PAUSE).apause(name, by=self._access.name)
 
     async def resume_schedule(self, name: str) -> ScheduleInfo:
         """Let it make jobs again."""
-        self._access.check(Permission.RESUME)
-        return await self._client.schedules.aresume(name, by=self._access.name)
+        return await self._schedules(Permission.RESUME).aresume(name, by=self._access.name)
 
     async def run_schedule(self, name: str) -> str:
         """Make a job of a schedule now; returns its id."""
-        self._access.check(Permission.RUN)
-        return (await self._client.schedules.arun(name, by=self._access.name)).id
+        return (await self._schedules(Permission.RUN).arun(name, by=self._access.name)).id
 
     async def delete_schedule(self, name: str) -> ScheduleInfo:
         """Delete a schedule, and return what it was."""
-        self._access.check(Permission.DELETE)
-        return await self._client.schedules.adelete(name, by=self._access.name)
+        return await self._schedules(Permission.DELETE).adelete(name, by=self._access.name)
+
+    def _schedules(self, permission: Permission) -> Schedules:
+        self._access.check(permission)
+        return Schedules(self._store)
 
     # Flows -----------------------------------------------------------------------------------------------------
 
     async def cancel_flow(self, flow_id: str) -> int:
         """Cancel what has not ended in a flow; returns the number of jobs. That of an operation needs the permission
         to stop it, too."""
-        self._access.check(Permission.CANCEL)
-        budget = self._budget("cancel")
-        if await self._first_slice(flow_id, budget) is not None:
+        call = self._begin(Permission.CANCEL)
+        if await _first_slice(call, flow_id) is not None:
             self._access.check(Permission.STOP)
         return await self._audited(
-            "cancel flow",
-            budget,
-            lambda: self._client.lookup.cancel_flow(flow_id, budget),
-            target=flow_id,
-            tally=lambda number: (number, 0),
+            call, lambda: flows.cancel_flow(call, flow_id), "cancel flow", target=flow_id, tally=_number
         )
 
     async def requeue_flow(self, flow_id: str) -> int:
         """Bring the dead jobs of a flow back; returns their number."""
-        self._access.check(Permission.REQUEUE)
-        budget = self._budget("requeue")
+        call = self._begin(Permission.REQUEUE)
 
         async def requeue() -> int:
-            slice = await self._first_slice(flow_id, budget)
+            slice = await _first_slice(call, flow_id)
             if slice is not None:
-                raise _part_of_operation(slice)
-            return await self._client.lookup.requeue_flow(flow_id, budget)
+                raise jobs.part_of_operation(slice)
+            return await flows.requeue_flow(call, flow_id)
 
-        return await self._audited(
-            "requeue flow",
-            budget,
-            requeue,
-            target=flow_id,
-            tally=lambda number: (number, 0),
-        )
+        return await self._audited(call, requeue, "requeue flow", target=flow_id, tally=_number)
 
     # ----------------------------------------------------------------------------------------------------------
 
     async def reveal(self, ids: Sequence[str] = (), *, jobs: Jobs | None = None) -> None:
         """Note that payloads and results of these jobs are shown, or exported by a filter; AccessDenied if they may
         not be."""
-        self._access.check(Permission.REVEAL)
-        action, filter = ("reveal", {}) if jobs is None else ("export", jobs.frozen().given())
-        await self._audited(
-            action, self._budget("reveal"), _nothing, ids=ids, filter=filter, tally=lambda _: (len(ids) or None, 0)
-        )
+        call = self._begin(Permission.REVEAL)
+        action, filter = ("reveal", {}) if jobs is None else ("export", jobs._frozen().given())
+        await self._audited(call, _nothing, action, ids=ids, filter=filter, tally=lambda _: (len(ids) or None, 0))
 
-    async def _first_slice(self, flow_id: str, budget: Budget) -> str | None:
-        """The id of the first slice, if a flow is an operation."""
-        now = self._client.clock.now
-        first = await with_retries(lambda driver: driver.list(flow_id=flow_id, limit=1, now=now()), budget)
-        return next((info.job.id for info in first.items if is_operation(info)), None)
-
-    def _budget(self, what: str) -> Budget:
-        return self._client.budget(self._client.awaited, what)
+    def _begin(self, permission: Permission, what: str = "") -> StoreCall:
+        """A call for a person who has this permission; AccessDenied for another one."""
+        self._access.check(permission)
+        return self._store.call(self._store.awaited, what or permission.value)
 
     async def _each(
-        self, action: str, ids: Sequence[str], act: Callable[[Any], Awaitable[list[DriverError | None]]]
+        self, call: StoreCall, ids: Sequence[str], act: Callable[[Driver], Awaitable[list[DriverError | None]]]
     ) -> list[DriverError | None]:
-        if not ids:
-            return []
-        budget = self._budget(action)
-        return await self._audited(action, budget, lambda: with_retries(act, budget), ids=ids, tally=_tally)
+        return await self._audited(call, lambda: call.ask(act), ids=ids, tally=_tally) if ids else []
 
-    async def _audited(
-        self,
-        action: str,
-        budget: Budget,
-        act: Callable[[], Awaitable[T]],
-        *,
-        ids: Sequence[str] = (),
-        target: str = "",
-        filter: Mapping[str, str] | None = None,
-        tally: Callable[[T], tuple[int | None, int]] = lambda result: (1, 0),
-    ) -> T:
-        return await audited(
-            self._client,
-            action,
-            self._access.name,
-            budget,
-            act,
-            ids=ids,
-            target=target,
-            filter=filter,
-            tally=tally,
-        )
+    async def _audited(self, call: StoreCall, act: Callable[[], Awaitable[T]], action: str = "", **entry: Any) -> T:
+        return await audited(call, action or call.what, self._access.name, act, **entry)
 
 
 def _tally(errors: Sequence[DriverError | None]) -> tuple[int, int]:
@@ -317,8 +237,18 @@ def _tally(errors: Sequence[DriverError | None]) -> tuple[int, int]:
     return len(errors) - refused, refused
 
 
+def _number(jobs: int) -> tuple[int, int]:
+    return jobs, 0
+
+
 async def _nothing() -> None:
     return None
+
+
+async def _first_slice(call: StoreCall, flow_id: str) -> str | None:
+    """The id of the first slice, if a flow is an operation."""
+    first = await call.ask(lambda driver: driver.list(flow_id=flow_id, limit=1, now=call.now()))
+    return next((info.job.id for info in first.items if is_operation(info)), None)
 
 
 def _verb(jobs: Jobs, action: str) -> Callable[..., Awaitable[Any]]:
@@ -330,57 +260,3 @@ def _verb(jobs: Jobs, action: str) -> Callable[..., Awaitable[Any]]:
     if action not in verbs:
         raise ValueError(f"action: expected one of {', '.join(verbs)}, got {action!r}")
     return verbs[action]
-
-
-async def _slices(driver: Driver, ids: Sequence[str], now: datetime) -> set[str]:
-    """Those of these jobs that are part of an operation: it goes on only as a whole, with its own permission."""
-    found = set()
-    for id in filter(may_be_slice, ids):
-        try:
-            if is_operation(await driver.inspect(id, now)):
-                found.add(id)
-        except JobNotFound:
-            continue
-    return found
-
-
-def _part_of_operation(id: str) -> WrongState:
-    return WrongState(
-        f"job {id} is part of an operation, which is neither amended nor requeued; `taskharbor dlq operations` lists "
-        "and resumes operations"
-    )
-
-
-async def _make_ready(driver: Driver, id: str, now: datetime, reset: bool) -> DriverError | None:
-    """Make one job ready; the error that says why it cannot be."""
-    try:
-        info = await driver.inspect(id, now)
-    except JobNotFound as error:
-        return error
-    if is_operation(info):
-        return _part_of_operation(id)
-    if info.state in _WHY_NOT:
-        return WrongState(f"job {id} {_WHY_NOT[info.state]}")
-    if info.state is State.SCHEDULED:
-        if not (reset and info.job.attempts):  # an amendment keeps the count of failures
-            change = Amend(id=id, deliveries=info.job.deliveries, edits=info.job.edits, run_at=None)
-            refused = (await driver.amend([change], now))[0]
-            assert refused is None or isinstance(refused, DriverError)  # not InvalidJob: run_at=None is valid
-            return refused
-        if info.job.run_at is not None and info.job.run_at - now < DUE_SOON:
-            return None  # it becomes due by itself; cancelling it might hit a job that has just begun to run
-        refused = (await driver.cancel([id], now))[0]
-        if refused is not None:
-            return refused
-    return (await driver.requeue([id], now, reset_attempts=reset))[0]
-
-
-async def _delete_in(driver: Driver, id: str, now: datetime, state: State) -> DriverError | None:
-    """Delete one job that is in this state, and has not changed since that was read."""
-    try:
-        info = await driver.inspect(id, now)
-    except JobNotFound as error:
-        return error
-    if info.state is not state:
-        return WrongState(f"job {id} is {info.state}, not {state}: `taskharbor job delete` deletes it in any state")
-    return (await driver.delete([id], [Seen.of(info)]))[0]

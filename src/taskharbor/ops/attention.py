@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from taskharbor.client.summary import summarise
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo, State, WorkerInfo
-from taskharbor.ops.dead_kinds import DeadKind, whole_records
-from taskharbor.ops.doctor import strangers
-from taskharbor.ops.explain import SINCE_EVER
-from taskharbor.ops.queue_rows import QueueRows
+from taskharbor.ops.dead_kinds import DeadKind
+from taskharbor.ops.doctor import check_types
 from taskharbor.ops.schedule_view import OVERDUE_AFTER
-from taskharbor.ops.text import one_line
-from taskharbor.ops.timefmt import format_duration, relative
+from taskharbor.store.diagnose import named
+from taskharbor.store.jobs import with_payload
+from taskharbor.store.queues import QueueRows
+from taskharbor.store.situation import SINCE_EVER
+from taskharbor.store.summary import summarise
+from taskharbor.store.text import one_line
+from taskharbor.store.timefmt import format_duration, relative
 
 RECENT = timedelta(hours=1)
 NEWEST_DEAD = 500
@@ -52,7 +54,7 @@ async def read_attention(
     if declared is not None:
         points += [
             AttentionPoint("unknown_type", "warning", check.text, page="jobs", about="state=ready")
-            for check in await strangers(driver, declared, "this application", now)
+            for check in await check_types(driver, declared, "this application", now)
         ]
     order = {"problem": 0, "warning": 1, "note": 2}
     return sorted(points, key=lambda point: order[point.level])
@@ -74,8 +76,7 @@ async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[Attenti
     points = []
     rows = summarise(recent, "fingerprint").rows
     for row in rows[:MAX_KINDS]:
-        whole = await whole_records(driver, now, [row.sample])
-        kind = DeadKind.of(row, whole[0] if whole else row.sample)
+        kind = DeadKind.of(row, await with_payload(driver, row.sample, now))
         job = kind.sample.job
         what = f"{row.n:,}{'+' if page.cursor is not None else ''} × {one_line(job.error_class or 'dead')}"
         text = f"{what} in {one_line(job.type)}, newest {relative(row.newest, now)}"
@@ -135,10 +136,10 @@ def _workers(found: QueueRows, silent: Sequence[WorkerInfo]) -> list[AttentionPo
     points = []
     lost = [worker for worker in silent if found.at - worker.seen_at >= SILENT_FOR]
     if lost:
-        names = ", ".join(one_line(worker.worker) for worker in lost[:MAX_NAMED])
-        more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
         text = f"{len(lost)} worker{'' if len(lost) == 1 else 's'} fell silent without stopping"
-        points.append(AttentionPoint("silent", "warning", text, f"{names}{more}", "workers"))
+        points.append(
+            AttentionPoint("silent", "warning", text, named([worker.worker for worker in lost], MAX_NAMED), "workers")
+        )
     stuck = sum(worker.stuck for worker in found.workers)
     if stuck:
         text = f"{stuck} slot{'' if stuck == 1 else 's'} occupied by functions past their timeout"

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from taskharbor.drivers.base import Driver
 from taskharbor.model.error_class import full_error_name
-from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobInfo
-from taskharbor.ops.redaction import HIDDEN
-from taskharbor.ops.text import first_line
+from taskharbor.store.jobs import with_payload, without_content
+from taskharbor.store.redaction import HIDDEN
+from taskharbor.store.text import first_line
 
 if TYPE_CHECKING:
-    from taskharbor.client.summary import Summary, SummaryRow
+    from taskharbor.store.summary import Summary, SummaryRow
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,7 @@ class DeadKind:
     @classmethod
     def of(cls, row: SummaryRow, whole: JobInfo) -> DeadKind:
         """From the whole record of the sample: only that can be masked."""
-        light = replace(whole.job, payload=b"", result=None if whole.job.result is None else b"")
-        return cls(row, replace(whole, job=light), HIDDEN.errors(whole.job))
+        return cls(row, without_content(whole), HIDDEN.errors(whole.job))
 
     @property
     def error(self) -> str:
@@ -51,19 +47,4 @@ class DeadKind:
 
 async def read_kinds(driver: Driver, now: datetime, summary: Summary, limit: int) -> list[DeadKind]:
     """The largest kinds of a summary, each with its sample whole; that costs one read a kind."""
-    kinds = []
-    for row in summary.rows[:limit]:
-        sample = await whole_records(driver, now, [row.sample])
-        kinds.append(DeadKind.of(row, sample[0] if sample else row.sample))
-    return kinds
-
-
-async def whole_records(driver: Driver, now: datetime, jobs: Sequence[JobInfo]) -> list[JobInfo]:
-    """The jobs with their payloads: only a payload that is known can be masked in an error that quotes it."""
-    found = []
-    for info in jobs:
-        try:
-            found.append(await driver.inspect(info.job.id, now))
-        except JobNotFound:
-            continue
-    return found
+    return [DeadKind.of(row, await with_payload(driver, row.sample, now)) for row in summary.rows[:limit]]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import TaskHarborError
-from taskharbor.model.job import State
-from taskharbor.model.schedule import StoredSchedule
-from taskharbor.ops.explain import MAX_NAMED, PAGE_JOBS, SINCE_EVER
 from taskharbor.ops.overview import Overview, read_overview
-from taskharbor.ops.text import one_line, safe_text
-from taskharbor.tasks.flow_metadata import JOIN_TYPE
+from taskharbor.store.diagnose import named
+from taskharbor.store.pages import read_items
+from taskharbor.store.situation import SINCE_EVER, undeclared_types
+from taskharbor.store.text import one_line, safe_text
 
 MAX_CLOCK_SKEW_S = 1.0
 SLOW_REPLY_S = 0.1
@@ -32,20 +30,20 @@ class Check:
     text: str
 
 
-def versions() -> Check:
+def check_version() -> Check:
     """This package and this Python."""
     import taskharbor
 
     return Check("version", "ok", f"taskharbor {taskharbor.__version__}, Python {platform.python_version()}")
 
 
-async def damage(driver: Driver) -> list[Check]:
+async def check_damage(driver: Driver) -> list[Check]:
     """Damage that other programs did to the store, if the driver records it."""
     damaged = getattr(driver, "damaged", None)
     return [] if damaged is None else [Check("damage", "warning", safe_text(text)) for text in await damaged()]
 
 
-async def rights(driver: Driver) -> list[Check]:
+async def check_permissions(driver: Driver) -> list[Check]:
     """Whether the database user has the permissions that the driver needs, if the driver can check."""
     denied = getattr(driver, "denied", None)
     if denied is None:
@@ -59,7 +57,7 @@ async def rights(driver: Driver) -> list[Check]:
     return [Check("rights", "problem", safe_text(text)) for text in lacking]
 
 
-async def pace(driver: Driver) -> list[Check]:
+async def check_clock(driver: Driver) -> list[Check]:
     """The difference between the store's clock and this machine's, and the time of one call."""
     began = time.monotonic()
     theirs = await driver.server_time()
@@ -78,46 +76,36 @@ async def pace(driver: Driver) -> list[Check]:
     return [clock, Check("answer", status, f"the store replies in {took * 1000:.1f} ms")]
 
 
-async def strangers(driver: Driver, tasks: frozenset[str] | None, app: str, now: datetime) -> list[Check]:
+async def check_types(driver: Driver, tasks: frozenset[str] | None, app: str, now: datetime) -> list[Check]:
     """With the tasks of an app: waiting jobs that no worker of the app can run."""
-    if tasks is None:
-        return []
-    types: set[str] = set()
-    for state in (State.READY, State.SCHEDULED):
-        page = await driver.list(state=state, limit=PAGE_JOBS, now=now, payloads=False)
-        types.update(info.job.type for info in page.items)
-    unknown = sorted(types - tasks - {JOIN_TYPE})
-    if not unknown:
-        return []
-    text = (
-        f"jobs wait whose types {app} does not declare: {_named(unknown)}; is their module imported? (--import MODULE)"
-    )
-    return [Check("tasks", "warning", text)]
+    unknown = named(await undeclared_types(driver, tasks, now))
+    text = f"jobs wait whose types {app} does not declare: {unknown}; is their module imported? (--import MODULE)"
+    return [Check("tasks", "warning", text)] if unknown else []
 
 
-async def schedules(
+async def check_schedules(
     driver: Driver, declared: frozenset[str] | None, app: str, now: datetime, most: int = MAX_SCHEDULES
 ) -> list[Check]:
     """Schedules that no worker fires, or that this program cannot read, of the first `most` by name. `declared`: the
     schedules of an app."""
-    from taskharbor.client.schedule_info import info_of
     from taskharbor.ops.schedule_view import OVERDUE, UNREADABLE, status_of
+    from taskharbor.store.schedules import info_of
 
-    rows, has_more = await _first_schedules(driver, most)
-    found = [info_of(row) for row in rows]
+    rows, _ = await read_items(driver.schedules, page=PAGE_SCHEDULES, most=most + 1)
+    found, has_more = [info_of(row) for row in rows[:most]], len(rows) > most
     late = [info.name for info in found if status_of(info, now) == OVERDUE]
     unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
     gone = [info.name for info in found if info.declared and declared is not None and info.name not in declared]
     checks = []
     first = f"of the first {len(found)}: " if has_more else ""
     if gone:
-        text = f"{app} does not declare {_named(gone)} (any more); delete what is obsolete: taskharbor schedule delete"
+        text = f"{app} does not declare {named(gone)} (any more); delete what is obsolete: taskharbor schedule delete"
         checks.append(Check("schedules", "warning", first + text))
     if late:
-        text = f"{first}overdue: {_named(late)}; no worker fires them: taskharbor schedule list tells why"
+        text = f"{first}overdue: {named(late)}; no worker fires them: taskharbor schedule list tells why"
         checks.append(Check("schedules", "warning", text))
     if unreadable:
-        checks.append(Check("schedules", "problem", f"{first}this program cannot read {_named(unreadable)}"))
+        checks.append(Check("schedules", "problem", f"{first}this program cannot read {named(unreadable)}"))
     if found and not checks:
         text = f"{len(found)} schedule{'s' if len(found) != 1 else ''}, none overdue"
         if has_more:
@@ -126,28 +114,12 @@ async def schedules(
     return checks
 
 
-async def _first_schedules(driver: Driver, most: int) -> tuple[list[StoredSchedule], bool]:
-    """The first rows by name, and whether there are more."""
-    rows, cursor = list[StoredSchedule](), None
-    while True:
-        page = await driver.schedules(cursor=cursor, limit=PAGE_SCHEDULES)
-        rows += page.items
-        cursor = page.cursor
-        if cursor is None or len(rows) > most:
-            return rows[:most], len(rows) > most
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if names[MAX_NAMED:] else ""
-    return ", ".join(map(one_line, names[:MAX_NAMED])) + more
-
-
-async def life(driver: Driver, now: datetime, most: int | None = None) -> list[Check]:
+async def check_queues(driver: Driver, now: datetime, most: int | None = None) -> list[Check]:
     """Queues and workers that need attention. `most`: of the first queues by name alone."""
-    return _life(await read_overview(driver, now, most), bool(await driver.workers(SINCE_EVER)))
+    return _queue_checks(await read_overview(driver, now, most), bool(await driver.workers(SINCE_EVER)))
 
 
-def _life(found: Overview, is_known: bool) -> list[Check]:
+def _queue_checks(found: Overview, is_known: bool) -> list[Check]:
     """Queues that need attention. `is_known`: the store has a record of some worker, however old."""
     checks = []
     dead = sum(row["jobs"]["dlq"] for row in found.queues)
@@ -161,9 +133,9 @@ def _life(found: Overview, is_known: bool) -> list[Check]:
         when = "no heartbeat in the last minute" if is_known else "no worker ever used this store"
         checks.append(Check("workers", "warning", f"{when}; start one: taskharbor worker run"))
     if idle and number:
-        checks.append(Check("queues", "warning", f"no worker serves {_named(idle)}, where jobs are ready"))
+        checks.append(Check("queues", "warning", f"no worker serves {named(idle)}, where jobs are ready"))
     if paused:
-        checks.append(Check("queues", "warning", f"paused: {_named(paused)}"))
+        checks.append(Check("queues", "warning", f"paused: {named(paused)}"))
     if dead:
         checks.append(
             Check("queues", "warning", f"{dead} dead job{'s' if dead != 1 else ''}; list them: taskharbor dlq list")

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from taskharbor.client.job_changes import checked_changes
 from taskharbor.drivers.dsn import span
 from taskharbor.drivers.refusals import not_amendable
 from taskharbor.model.amendment import Amend
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import TaskHarborError, WrongState
 from taskharbor.model.job import JobInfo, State
+from taskharbor.store.amend import checked_changes
 from taskharbor.tasks.signature import Signature
 
 if TYPE_CHECKING:
     from taskharbor.harbor import Harbor
+
+_FIELDS = ("payload", "run_at", "priority", "max_attempts", "timeout", "metadata")
 
 
 class BadEdit(TaskHarborError):
@@ -32,24 +34,38 @@ def edit_of(harbor: Harbor, info: JobInfo, typed: Mapping[str, str]) -> Amend:
     `deliveries` and `edits` say which version of the job the person saw: WrongState for another one.
     """
     job = info.job
-    if info.state in (State.DONE, State.INFLIGHT):
-        raise not_amendable(job.id, info.state)
+    expect_amendable(info)
     seen = (typed.get("deliveries", ""), typed.get("edits", ""))
     if seen != (str(job.deliveries), str(job.edits)):
         raise WrongState(f"job {job.id} was changed since you saw it; nothing was changed: look at it again")
-    given: dict[str, Any] = dict.fromkeys(("payload", "run_at", "priority", "max_attempts", "timeout"), UNSET)
-    given |= {name: read(text, name) for name, read in _READ.items() if (text := typed.get(name, "").strip())}
+    given = {name: read(text, name) for name, read in _READ.items() if (text := typed.get(name, "").strip())}
+    return amendment(harbor, info, given)
+
+
+def expect_amendable(info: JobInfo) -> None:
+    """WrongState for a job that runs or is done."""
+    if info.state in (State.DONE, State.INFLIGHT):
+        raise not_amendable(info.job.id, info.state)
+
+
+def amendment(harbor: Harbor | None, info: JobInfo, given: Mapping[str, Any]) -> Amend:
+    """The amendment of the record that a person saw; BadEdit for values that make no sense.
+
+    `given`: the new values by field. A field without one stays as it is.
+    """
     try:
-        changes = checked_changes(metadata=UNSET, **given)
-        codec, signature = _codec_of(harbor, job.type) if given["payload"] is not UNSET else (JsonCodec(), None)
-        return changes.of(job, codec, signature)
+        changes = checked_changes(**{**dict.fromkeys(_FIELDS, UNSET), **given})
+        return changes.of(info.job, *(codec_of(harbor, info.job.type) if "payload" in given else (JsonCodec(), None)))
     except (TypeError, ValueError) as error:
         raise BadEdit(str(error)) from error
 
 
-def _codec_of(harbor: Harbor, type: str) -> tuple[Codec, Signature | None]:
-    task = harbor.tasks.get(type)
-    return (JsonCodec(), None) if task is None else (harbor.codec, task.handler.signature.of_json())
+def codec_of(harbor: Harbor | None, type: str) -> tuple[Codec, Signature | None]:
+    """What reads and writes the arguments of a job: its task, else JSON."""
+    task = None if harbor is None else harbor.tasks.get(type)
+    if harbor is None or task is None:
+        return JsonCodec(), None
+    return harbor.codec, task.handler.signature.of_json()
 
 
 def _whole(text: str, name: str) -> int:

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.model.attempts import Attempt, AttemptKind
+from taskharbor.model.executions import Attempt, AttemptKind
 from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
 from taskharbor.model.progress import read_note
 from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.ops.job_view import executions_of, times_of
-from taskharbor.ops.redaction import HIDDEN, Redaction
+from taskharbor.store.redaction import HIDDEN, Redaction
 
 if TYPE_CHECKING:
-    from taskharbor.client.summary import Summary
     from taskharbor.model.audit import AuditEntry
     from taskharbor.ops.dead_kinds import DeadKind
-    from taskharbor.ops.explain import Reason
     from taskharbor.ops.operations import OperationRow
+    from taskharbor.store.diagnose import Diagnosis
+    from taskharbor.store.summary import Summary
 
 STATES = tuple(state.value for state in State)
 
@@ -146,7 +146,7 @@ def worker(info: WorkerInfo) -> dict[str, Any]:
     }
 
 
-def explanation(info: JobInfo, found: Sequence[Reason]) -> dict[str, Any]:
+def explanation(info: JobInfo, found: Sequence[Diagnosis]) -> dict[str, Any]:
     """Why a job is not running."""
     job = info.job
     rows = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]

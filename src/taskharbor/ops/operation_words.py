@@ -1,14 +1,15 @@
-"""What an operation does and did, in words."""
+"""What operations and entries of the audit say, in words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskharbor.ops.text import one_line
+from taskharbor.store.text import one_line
 
 if TYPE_CHECKING:
-    from taskharbor.client.operation import OperationProgress
+    from taskharbor.model.audit import AuditEntry
     from taskharbor.ops.operations import OperationRow
+    from taskharbor.store.bulk.operations import OperationProgress
 
 PAST = {"requeue": "requeued", "cancel": "cancelled", "delete": "deleted"}
 
@@ -53,3 +54,25 @@ def outcome_words(found: OperationRow) -> str:
         return f"stopped: {changed}; the others stay as they are"
     why = f": {one_line(progress.reason)}" if progress is not None and progress.reason else ""
     return f"failed{why}; {changed}"
+
+
+def what_of(entry: AuditEntry) -> str:
+    """What an action was about, in one line: a queue or a flow by its name, jobs by their ids, or a filter."""
+    if entry.target:
+        return entry.target
+    if entry.ids:
+        more = (entry.n or len(entry.ids)) - 1
+        return entry.ids[0] if not more else f"{entry.ids[0]} and {more:,} more"
+    given = {**entry.filter, **entry.options}
+    given.pop("until" if entry.status else "", None)  # the cut of an operation: about the moment at which it began
+    return " ".join(f"{name}={value}" for name, value in given.items())
+
+
+def outcome_of(entry: AuditEntry) -> str:
+    """How an action ended: "begun" if that is not known."""
+    if entry.status:
+        counted = "" if entry.done is None else f", {entry.done:,}"
+        return f"{entry.status}{counted}"
+    if entry.refused:
+        return f"{entry.done or 0:,} done, {entry.refused:,} refused" if entry.done else "refused"
+    return "begun" if entry.done is None and entry.refused is None else "done"

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from taskharbor.bulk.plan import OperationStatus
-from taskharbor.client.operation import Operation, OperationProgress
+from taskharbor.client.listing import checked_audit
 from taskharbor.model.audit import AuditEntry
 from taskharbor.model.errors import JobNotFound
-from taskharbor.ops.ids import AmbiguousId, is_prefix
+from taskharbor.store.bulk.operations import OperationProgress, progress
+from taskharbor.store.bulk.plan import OperationStatus
+from taskharbor.store.ids import AmbiguousId, is_prefix
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from taskharbor.client.client import Client
+    from taskharbor.store.session import Store
 
 MAX_ENTRIES = 10_000  # of the audit that a search goes through
 MAX_NAMED = 5
@@ -54,23 +55,23 @@ class OperationRow:
 
 
 async def read_operations(
-    client: Client, *, since: datetime | None = None, by: str | None = None, limit: int
+    store: Store, *, since: datetime | None = None, by: str | None = None, limit: int
 ) -> list[OperationRow]:
     """The newest operations, the newest first."""
     found: list[OperationRow] = []
-    async for entry in _entries(client, since, by):
-        found.append(await _row(client, entry))
+    async for entry in _entries(store, since, by):
+        found.append(await _row(store, entry))
         if len(found) >= limit:
             break
     return found
 
 
-async def read_operation(client: Client, typed: str) -> OperationRow:
+async def read_operation(store: Store, typed: str) -> OperationRow:
     """One operation by its id, or by the beginning of it; JobNotFound, AmbiguousId."""
     matches: list[AuditEntry] = []
-    async for entry in _entries(client):
+    async for entry in _entries(store):
         if entry.id == typed:
-            return await _row(client, entry)
+            return await _row(store, entry)
         if is_prefix(typed) and entry.id.startswith(typed.upper()):
             matches.append(entry)
     if len(matches) > 1:
@@ -79,20 +80,20 @@ async def read_operation(client: Client, typed: str) -> OperationRow:
         raise AmbiguousId(f"{typed} is ambiguous; operations that begin with it: {named}{more}")
     if not matches:
         raise JobNotFound(f"no operation {typed}: `taskharbor dlq operations` lists those of the last 90 days")
-    return await _row(client, matches[0])
+    return await _row(store, matches[0])
 
 
-async def _entries(client: Client, since: datetime | None = None, by: str | None = None) -> AsyncIterator[AuditEntry]:
+async def _entries(store: Store, since: datetime | None = None, by: str | None = None) -> AsyncIterator[AuditEntry]:
     numbers = count(1)
-    async for entry in client.audit(since=since, by=by):
+    async for entry in checked_audit(store, since=since, until=None, by=by):
         if entry.status in set(OperationStatus):
             yield entry
         if next(numbers) >= MAX_ENTRIES:
             return
 
 
-async def _row(client: Client, entry: AuditEntry) -> OperationRow:
+async def _row(store: Store, entry: AuditEntry) -> OperationRow:
     try:
-        return OperationRow(entry, await Operation(client, entry.id).aprogress())
+        return OperationRow(entry, await progress(store.call(store.awaited, "operation"), entry.id))
     except JobNotFound:
         return OperationRow(entry, None)

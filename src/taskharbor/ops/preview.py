@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo
-from taskharbor.ops.dead_kinds import whole_records
-from taskharbor.ops.text import one_line
+from taskharbor.store.diagnose import held_after_requeue
+from taskharbor.store.jobs import read_records
 
 if TYPE_CHECKING:
     from taskharbor.client.jobs import Jobs
@@ -35,18 +34,11 @@ async def read_preview(
     """Look at what an operation would change; the options are those of the operation."""
     found = await actions.dry_run(jobs, action, **options)
     shown = min(SAMPLE_JOBS, options.get("limit") or SAMPLE_JOBS)
-    sample = await whole_records(driver, now, found.sample[:shown])
-    notes = await _notes(driver, now, found.sample) if action == "requeue" else []
+    sample = await read_records(driver, [info.job.id for info in found.sample[:shown]], now)
+    notes: list[str] = []
+    if action == "requeue":
+        served = {queue for worker in await driver.workers(now) for queue in worker.queues}
+        for queue in sorted({info.job.queue for info in found.sample}):
+            held = held_after_requeue(queue, await driver.is_paused(queue), queue in served, many=True)
+            notes += [each.text for each in held]
     return Preview(found, sample, notes)
-
-
-async def _notes(driver: Driver, now: datetime, jobs: Sequence[JobInfo]) -> list[str]:
-    """What keeps the jobs from running once they are back, for the queues of a sample."""
-    workers = await driver.workers(now)
-    notes = []
-    for queue in sorted({info.job.queue for info in jobs}):
-        if await driver.is_paused(queue):
-            notes.append(f"the queue {one_line(queue)} is paused: its jobs wait until it is resumed")
-        if not any(queue in worker.queues for worker in workers):
-            notes.append(f"no worker serves the queue {one_line(queue)} now: its jobs wait for one")
-    return notes

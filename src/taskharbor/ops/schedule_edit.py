@@ -15,9 +15,9 @@ from taskharbor.drivers.dsn import span
 from taskharbor.ops.job_edit import BadEdit, moment_of
 
 if TYPE_CHECKING:
-    from taskharbor.client.schedule_info import ScheduleInfo
     from taskharbor.schedules.body import Schedule
     from taskharbor.schedules.rule import RuleOptions
+    from taskharbor.store.schedules import ScheduleInfo
 
 FIELDS = ("cron", "every", "tz", "jitter", "catch_up", "overlap", "start_at", "end_at")
 PREVIEW_SLOTS = 5
@@ -84,7 +84,7 @@ def rule_edit_of(typed: Mapping[str, str]) -> RuleOptions:
 def preview_edit(schedule: Schedule, typed: Mapping[str, str], now: datetime) -> EditPreview:
     """What would follow from the fields."""
     from taskharbor.schedules.changes import with_edit
-    from taskharbor.schedules.sequence import preview_of
+    from taskharbor.schedules.plan import preview_of
 
     try:
         given = rule_edit_of(typed)

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskharbor.client.schedule_info import ScheduleInfo
-from taskharbor.ops.timefmt import format_duration, relative
 from taskharbor.policy.cron import parse_cron
 from taskharbor.policy.wall_clock import zone_of
+from taskharbor.store.schedules import ScheduleInfo
+from taskharbor.store.timefmt import format_duration, relative
 
 OVERDUE_AFTER = timedelta(minutes=1)
 """A due schedule that no worker has fired for this long needs a look."""

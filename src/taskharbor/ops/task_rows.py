@@ -24,11 +24,11 @@ def tasks_of(harbor: Harbor) -> list[TaskRow]:
     """The tasks in the order of their names."""
     rows = []
     for name, task in sorted(harbor.tasks.items()):
-        options = task.declared
+        options = task._options
         rows.append(
             TaskRow(
                 name,
-                task.queue or harbor.client.default_queue,
+                task.queue or harbor._store.default_queue,
                 options.max_attempts,
                 options.timeout,
                 options.priority,

@@ -15,14 +15,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
 
 from taskharbor.policy.cron import CronExpression
-from taskharbor.policy.wall_clock import (
-    change_between,
-    end_of_gap,
-    moment_at,
-    offset_at,
-    offsets_of,
-    wall_at,
-)
+from taskharbor.policy.wall_clock import change_between, end_of_gap, moment_at, offset_at, offsets_of, wall_at
 
 LONGEST_GAP = timedelta(hours=3)
 JUST_BEFORE = timedelta(microseconds=1)

@@ -21,13 +21,19 @@ from taskharbor.model.lease import Lease
 from taskharbor.model.naming import lineage
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
-from taskharbor.model.safe_repr import shown
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.times import Duration, duration, round_up
 from taskharbor.policy.describe import describe, summary
 from taskharbor.policy.fingerprint import CRASHED_CLASS, LOST_CLASS, Cause, cause_named, cause_of
 from taskharbor.policy.losses import most_losses
-from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, is_unrecoverable, read_retry
-from taskharbor.policy.retry import DEFAULT_MAX_LOST, RetryPolicy
+from taskharbor.policy.retry import (
+    DEFAULT_MAX_LOST,
+    RETRY_KEY,
+    UNRECOVERABLE_KEY,
+    RetryPolicy,
+    is_unrecoverable,
+    read_retry,
+)
 
 POLICY_FAILED_DELAY = timedelta(seconds=60)
 
@@ -57,14 +63,12 @@ def terms_of(job: JobRecord, declared: Terms, error: BaseException) -> tuple[Ter
         return declared, problem
 
 
+@shows("outcome")
 class Decision(msgspec.Struct, frozen=True):
     """What to settle, and what the retry policy raised if it did."""
 
     outcome: Outcome
     policy_error: BaseException | None = None
-
-    def __repr__(self) -> str:
-        return shown(self, "outcome")
 
 
 def on_error(

@@ -1,18 +1,23 @@
-"""Retry policies: how long to wait after a failure.
+"""Retry policies: how long to wait after a failure, and a call's own policy in the metadata of its job.
 
 A policy is a value: any function of (attempts, error) → seconds, timedelta or None. `attempts` counts the failure
 that just happened; None sends the job to the dead letter queue. Jitter only ever adds, so that a delay is never
 shorter than the policy says.
+
+Metadata holds only values: the three policies of this package, and exceptions by their names. Reading them imports and
+calls nothing that the data names; a name is only compared with those of the exception that was raised.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import msgspec
 
+from taskharbor.model.error_class import error_class_of
+from taskharbor.model.naming import lineage
 from taskharbor.model.times import LONGEST, Duration, duration, seconds
 
 RetryPolicy: TypeAlias = Callable[[int, BaseException], Duration | None]
@@ -93,3 +98,41 @@ class Linear(msgspec.Struct, frozen=True, tag=True):
 DEFAULT_RETRY = Exponential()
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_MAX_LOST = 3
+
+
+RETRY_KEY = "taskharbor.retry"
+UNRECOVERABLE_KEY = "taskharbor.unrecoverable"
+
+
+_policies: msgspec.json.Decoder[Exponential | Fixed | Linear] = msgspec.json.Decoder(Exponential | Fixed | Linear)
+_names: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
+
+
+def write_retry(policy: RetryPolicy) -> str:
+    """The policy as text; TypeError for one that is a function.
+
+    >>> read_retry(write_retry(Fixed(30)))
+    Fixed(delay=30.0)
+    """
+    if not isinstance(policy, Exponential | Fixed | Linear):
+        raise TypeError(
+            f"expected Exponential(…), Fixed(…) or Linear(…), got {type(policy).__name__}; a function cannot be stored "
+            "with a job: declare it with the task"
+        )
+    return msgspec.json.encode(policy).decode()
+
+
+def read_retry(text: str) -> RetryPolicy:
+    """The policy that `write_retry` wrote, or ValueError (or RecursionError if it is nested too deeply)."""
+    return _policies.decode(text)
+
+
+def write_unrecoverable(kinds: Iterable[type[BaseException]]) -> str:
+    """Exception types as text."""
+    return msgspec.json.encode([error_class_of(kind) for kind in kinds]).decode()
+
+
+def is_unrecoverable(text: str, error: BaseException) -> bool:
+    """Whether an error is of one of the types that `write_unrecoverable` wrote; ValueError for any other text."""
+    names = _names.decode(text)
+    return any(error_class_of(kind) in names for kind in lineage(type(error)))

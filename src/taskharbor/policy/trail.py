@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from taskharbor.model.attempts import Attempt, AttemptKind, read_trail, write_trail
+from taskharbor.model.executions import Attempt, AttemptKind, read_trail, write_trail
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lost
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry

@@ -79,7 +79,7 @@ def offsets_of(wall: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
 
 
 def change_between(early: datetime, late: datetime, zone: tzinfo) -> datetime:
-    """The moment, behind `early` and not behind `late`, from which on the zone has the offset that it has at `late`.
+    """The moment in (early, late] at which the zone changed to the offset it has at `late`.
 
     >>> spring = datetime(2026, 3, 29, tzinfo=UTC)
     >>> change_between(spring, spring + timedelta(days=1), zone_of("Europe/Zurich")).isoformat()

@@ -12,30 +12,21 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.model.errors import WrongState
-from taskharbor.schedules.body import (
-    MAX_CALLS_KEPT,
-    VERSION,
-    Body,
-    Definition,
-    Schedule,
-    write_definition,
-)
-from taskharbor.schedules.plan import MAX_WATCHED_JOBS, new_revision
+from taskharbor.model.safe_repr import shows
+from taskharbor.schedules.body import MAX_CALLS_KEPT, VERSION, Body, Definition, Schedule, write_definition
+from taskharbor.schedules.plan import MAX_COUNTED_SLOTS, MAX_WATCHED_JOBS, new_revision, passed_of
 from taskharbor.schedules.rule import CatchUp, Rule, RuleOptions, checked_edit, edited
-from taskharbor.schedules.sequence import MAX_COUNTED_SLOTS, passed_of
 
 HASH_HEX_DIGITS = 32
 
 
+@shows("name")
 class Declaration(msgspec.Struct, frozen=True):
     """A schedule as code declares it, or a call adds it."""
 
     name: str
     definition: Definition
     hash: str
-
-    def __repr__(self) -> str:
-        return f"Declaration({self.name!r})"
 
 
 def declaration(name: str, definition: Definition, arguments: bytes) -> Declaration:

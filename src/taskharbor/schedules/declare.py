@@ -20,8 +20,7 @@ from taskharbor.model.events import Observers, ScheduleChanged, ScheduleEditDrop
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule
 from taskharbor.schedules.body import NewerBody, Schedule, UnreadableBody, cannot_follow, read_body
 from taskharbor.schedules.changes import Declaration, created, redeclared
-from taskharbor.schedules.plan import stored
-from taskharbor.schedules.sequence import next_of
+from taskharbor.schedules.plan import next_of, stored
 
 BATCH_DECLARATIONS = 100
 MAX_TRIES = 10
@@ -43,11 +42,7 @@ class TooManyChanges(RuntimeError):
 
 
 async def declare(
-    driver: Driver,
-    declarations: Mapping[str, Declaration],
-    clock: Clock,
-    observers: Observers,
-    worker: str = "",
+    driver: Driver, declarations: Mapping[str, Declaration], clock: Clock, observers: Observers, worker: str = ""
 ) -> None:
     """Store declarations. May be repeated after a failure: what was stored is then as it should be."""
     names = sorted(declarations)

@@ -19,7 +19,7 @@ import msgspec
 from taskharbor.drivers.base import Driver
 from taskharbor.drivers.cursor import encode_due
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import InvalidJob
+from taskharbor.model.errors import InvalidJob, JobNotFound
 from taskharbor.model.events import (
     JobEnqueued,
     Observers,
@@ -28,10 +28,10 @@ from taskharbor.model.events import (
     ScheduleRefused,
     ScheduleSkipped,
 )
+from taskharbor.model.job import JobInfo, State
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.schedules.body import Schedule, UnreadableBody, cannot_follow, read_body
 from taskharbor.schedules.changes import Declaration
-from taskharbor.schedules.overlap import still_running
 from taskharbor.schedules.plan import FiringPlan, looks_at, plan
 
 PAGE_ROWS = 100
@@ -242,3 +242,53 @@ def _batches(plans: Sequence[FiringPlan]) -> Iterator[list[FiringPlan]]:
         jobs += len(each.jobs)
     if batch:
         yield batch
+
+
+MAX_HANDOVERS = 200
+"""How far a job is followed to those that took its place: more than workflows nest."""
+
+_FAILED = (State.DLQ, State.CANCELLED)
+_GOING = (State.READY, State.INFLIGHT, State.SCHEDULED)
+
+
+async def still_running(driver: Driver, ids: Sequence[str], now: datetime) -> Sequence[str]:
+    """Those of these jobs that may not have ended, nor the workflow that took the place of one; empty if all have.
+
+    A job that waits for a retry has not ended. One that is dead has, and so has one whose record is gone. Those behind
+    the first one that runs are not looked at.
+    """
+    for place, id in enumerate(ids):
+        if await _is_running(driver, id, now):
+            return ids[place:]
+    return ()
+
+
+async def _is_running(driver: Driver, id: str, now: datetime) -> bool:
+    try:
+        own = last = await driver.inspect(id, now)
+        for _ in range(MAX_HANDOVERS):
+            if last.job.handed_to is None:
+                break
+            last = await driver.inspect(last.job.handed_to, now)
+    except JobNotFound:
+        return False
+    if last.state.terminal:
+        return False
+    if last.job.flow_id is None or last.job.flow_id == own.job.flow_id:
+        return True
+    return await _goes_on(driver, last, now)
+
+
+async def _goes_on(driver: Driver, last: JobInfo, now: datetime) -> bool:
+    """Whether a workflow that has not reached its end still runs. If a job of it is dead, those that wait for that one
+    are blocked for ever; others may run."""
+    flow_id = last.job.flow_id
+    for state in _FAILED:
+        if (await driver.list(flow_id=flow_id, state=state, limit=1, now=now)).items:
+            break
+    else:
+        return True
+    for state in _GOING:
+        if (await driver.list(flow_id=flow_id, state=state, limit=1, now=now)).items:
+            return True
+    return False

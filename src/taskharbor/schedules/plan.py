@@ -5,7 +5,9 @@
                                         by overlap: none of them, while an earlier job has not ended; they are skipped
 
 The row moves and the jobs are stored in one change, which the store makes only if the row is still the one that was
-read. So a slot gets at most one job, however many workers plan it at the same time.
+read. So a slot gets at most one job, however many workers plan it at the same time. The job of a slot follows from the
+schedule and the slot alone, except for `created_at`: every worker makes the same one, and a store that has it stores
+nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +20,53 @@ from typing import NamedTuple
 import msgspec
 
 from taskharbor.model.job import JobRecord
-from taskharbor.model.schedule import ScheduleChange, StoredSchedule
-from taskharbor.schedules.body import Schedule, write_body
-from taskharbor.schedules.record import slot_record
-from taskharbor.schedules.rule import CatchUp, Overlap
-from taskharbor.schedules.sequence import MAX_STEP_SLOTS, due_of, next_of, passed_of
+from taskharbor.model.schedule import SCHEDULE_KEY, SLOT_KEY, ScheduleChange, StoredSchedule
+from taskharbor.policy.slots import count_slots, jitter_of, last_slot, next_slot, slot_id, slots_between
+from taskharbor.schedules.body import Definition, Schedule, write_body
+from taskharbor.schedules.rule import CatchUp, Overlap, Rule
+
+MAX_STEP_SLOTS = 1_000
+"""How many slots are decided in one step: finding one may take 20 µs, and a worker has other things to do."""
+
+MAX_COUNTED_SLOTS = 10_000
+"""Slots of a cron expression that a person's change leaves behind are counted up to here."""
+
+
+class Passed(NamedTuple):
+    """Slots that are due, and the newest of them. `more`: there are still newer ones, which are not counted."""
+
+    slots: int
+    newest: datetime | None
+    more: bool
+
+
+def next_of(schedule: Schedule) -> datetime | None:
+    """The first slot that was not decided yet; None if there is none, or while the schedule is paused."""
+    if schedule.body.paused:
+        return None
+    return next_slot(schedule.timing, schedule.body.reached)
+
+
+def due_of(schedule: Schedule, now: datetime, most: int = MAX_STEP_SLOTS) -> tuple[list[datetime], bool]:
+    """The slots that are due at `now`, oldest first, at most `most`; and whether there are more."""
+    found = slots_between(schedule.timing, schedule.body.reached, now, limit=most + 1)
+    return found[:most], len(found) > most
+
+
+def passed_of(schedule: Schedule, now: datetime, most: int = MAX_STEP_SLOTS) -> Passed:
+    """How many slots are due at `now`: those of an interval at once, those of a cron expression at most `most`."""
+    if schedule.rule.every is None:
+        due, more = due_of(schedule, now, most)
+        return Passed(len(due), due[-1] if due else None, more)
+    timing, reached = schedule.timing, schedule.body.reached
+    return Passed(count_slots(timing, reached, now, cap=most), last_slot(timing, reached, now), False)
+
+
+def preview_of(schedule: Schedule, now: datetime, count: int) -> list[datetime]:
+    """The next slots, whether the schedule is paused or not."""
+    reached = schedule.body.reached
+    return slots_between(schedule.timing, max(now, reached) if schedule.body.paused else reached, limit=count)
+
 
 IN_TIME = timedelta(minutes=1)
 """With `catch_up="none"` a slot gets a job if it is at most this late."""
@@ -73,11 +117,7 @@ def stored(name: str, schedule: Schedule) -> StoredSchedule:
 def stored_until(name: str, schedule: Schedule, next_at: datetime | None) -> StoredSchedule:
     """A row for this version of a schedule, which is due at a moment that the caller knows."""
     return StoredSchedule(
-        name=name,
-        queue=schedule.definition.queue,
-        revision=new_revision(),
-        next_at=next_at,
-        body=write_body(schedule),
+        name=name, queue=schedule.definition.queue, revision=new_revision(), next_at=next_at, body=write_body(schedule)
     )
 
 
@@ -143,3 +183,23 @@ def _due(schedule: Schedule, now: datetime) -> _Due:
         return _Due(reached, 0, (), False)
     late = catch_up is CatchUp.NONE and now - newest > IN_TIME
     return _Due(newest, count, () if behind or late else (newest,), behind)
+
+
+def slot_record(name: str, definition: Definition, rule: Rule, slot: datetime, now: datetime) -> JobRecord:
+    """The job of a slot, made at `now`."""
+    run_at = slot + jitter_of(name, slot, rule.jitter) if rule.jitter else slot
+    return record(name, definition, slot, slot_id(name, slot), run_at, now)
+
+
+def record(
+    name: str, definition: Definition, slot: datetime, id: str, run_at: datetime | None, now: datetime
+) -> JobRecord:
+    """A job of a schedule that stands for a moment."""
+    fields = ("type", "queue", "payload", "timeout", "priority", "max_attempts", "group", "group_limit")
+    return JobRecord(
+        **{name: getattr(definition, name) for name in fields},
+        id=id,
+        run_at=run_at,
+        metadata={**definition.metadata, SCHEDULE_KEY: name, SLOT_KEY: slot.isoformat()},
+        created_at=now,
+    )

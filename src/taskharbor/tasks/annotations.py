@@ -1,17 +1,30 @@
-"""Annotations of callables, resolved to types: all at once, or one by one where some cannot be resolved yet."""
+"""Annotations of callables, resolved to types one by one: some may name what is not defined yet."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from taskharbor.tasks.context import JobContext
 
-UNRESOLVED = object()
-"""Stands for an annotation that cannot be resolved now: what it names may be defined further down in its module."""
+
+class Unresolved:
+    """Stands for an annotation that cannot be resolved now: what it names may be defined further down in its module."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def refusal(self, name: str) -> Exception:
+        """The error for a function of this name, with advice."""
+        if not isinstance(self.error, NameError):
+            return self.error
+        return TypeError(
+            f"{name}: the annotation {self.error.name!r} cannot be resolved; define or import it in the module of the "
+            "function (not inside another function, nor under `if TYPE_CHECKING`)"
+        )
 
 
 def without_partials(function: Callable[..., Any]) -> Any:
@@ -29,46 +42,24 @@ def called(function: Callable[..., Any]) -> Any:
     return target
 
 
-def hints_of(function: Callable[..., Any], name: str, without: Collection[str] = ()) -> dict[str, Any]:
-    """The annotations as types; TypeError with advice for one that cannot be resolved. `without`: parameters whose
-    annotations nothing needs."""
+def hints_of(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
+    """The annotations as types, by parameter, and that of the result by "return"; Unresolved for one that names
+    something unknown. `JobContext` is known everywhere: a module may import it for the type checker alone."""
     target = called(function)
-    annotated: Any = target
-    namespace = None
-    if without:
-        kept = {each: kind for each, kind in getattr(target, "__annotations__", {}).items() if each not in without}
-        annotated, namespace = SimpleNamespace(__annotations__=kept), _namespace(target)
-    try:
-        return get_type_hints(annotated, namespace, include_extras=True)
-    except NameError as error:
-        if error.name == JobContext.__name__:  # imported for the type checker alone
-            return get_type_hints(annotated, namespace, {JobContext.__name__: JobContext}, include_extras=True)
-        raise TypeError(
-            f"{name}: the annotation {error.name!r} cannot be resolved; define or import it in the module of the "
-            "function (not inside another function, nor under `if TYPE_CHECKING`)"
-        ) from None
-
-
-def hints_now(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """The annotations as types, or None if one of them cannot be resolved."""
-    try:
-        return get_type_hints(called(function), include_extras=True)
-    except Exception:
-        return None
-
-
-def hint_of(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The annotation of one parameter as a type; `Parameter.empty` if it has none, UNRESOLVED if it names something
-    unknown."""
-    annotation = parameter.annotation
-    if not isinstance(annotation, str):
-        return annotation
-    holder = SimpleNamespace(__annotations__={parameter.name: annotation})
-    known = {JobContext.__name__: JobContext, **_namespace(called(function))}
-    try:
-        return get_type_hints(holder, known, include_extras=True)[parameter.name]
-    except Exception:
-        return UNRESOLVED
+    known = {JobContext.__name__: JobContext, **getattr(inspect.unwrap(target), "__globals__", {})}
+    written = {each.name: each.annotation for each in signature.parameters.values()}
+    written["return"] = getattr(target, "__annotations__", {}).get("return", inspect.Signature.empty)
+    hints: dict[str, Any] = {}
+    for name, annotation in written.items():
+        if annotation is not inspect.Signature.empty:
+            holder = SimpleNamespace(
+                __annotations__={name: annotation}, __type_params__=getattr(target, "__type_params__", ())
+            )
+            try:
+                hints[name] = get_type_hints(holder, known, include_extras=True)[name]
+            except Exception as error:
+                hints[name] = Unresolved(error)
+    return hints
 
 
 def unaliased(annotation: Any) -> Any:
@@ -76,8 +67,8 @@ def unaliased(annotation: Any) -> Any:
     while type(annotation).__name__ == "TypeAliasType":
         try:
             annotation = annotation.__value__
-        except NameError:  # it names something that is not defined yet
-            return UNRESOLVED
+        except NameError as error:  # it names something that is not defined yet
+            return Unresolved(error)
     return annotation
 
 
@@ -96,10 +87,6 @@ def flattened(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
             yield from flattened(part)
     else:
         yield annotation, ()
-
-
-def _namespace(target: Any) -> dict[str, Any]:
-    return getattr(inspect.unwrap(target), "__globals__", {})
 
 
 def is_context(annotation: Any) -> bool:

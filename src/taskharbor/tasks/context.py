@@ -17,6 +17,7 @@ import msgspec
 from taskharbor.model.errors import Cancel, Snooze
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name, class_name
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.schedule import slot_of
 
 logger = logging.getLogger("taskharbor.job")
@@ -127,8 +128,8 @@ class CancelSignal:
         try:
             callback()
         except BaseException as error:  # the thread that sets the signal has other handlers to stop
-            told = "the callback of ctx.cancelled.subscribe(), %s, failed with %s"
-            log_about(self._job, logging.ERROR, told, callable_name(callback), class_name(error))
+            message = "the callback of ctx.cancelled.subscribe(), %s, failed with %s"
+            log_about(self._job, logging.ERROR, message, callable_name(callback), class_name(error))
 
 
 def report_early_end(context: JobContext) -> None:
@@ -165,6 +166,7 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
         return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), **(self.extra or {})}}
 
 
+@shows("job", "deadline")
 class JobContext(msgspec.Struct, eq=False, weakref=True):
     """The job a handler runs, its deadline, and what the handler may do about it.
 
@@ -192,9 +194,6 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
     _transaction: Callable[[], Any] | None = None
     _cancelled: CancelSignal | None = None  # made at the first use: most handlers never use it
     _log: logging.LoggerAdapter[logging.Logger] | None = None
-
-    def __repr__(self) -> str:
-        return f"JobContext({self.job!r}, deadline={self.deadline!r})"
 
     @property
     def cancelled(self) -> CancelSignal:

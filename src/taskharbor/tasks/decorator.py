@@ -142,7 +142,7 @@ class TaskRegistry:
         return cast(Decorator, declare)
 
     def _record_of_death(self, task: Task[..., Any], info: JobInfo, now: datetime) -> JobRecord:
-        return prepare(task.s(info).call(), now, self._default_queue())
+        return prepare(task.s(info)._call(), now, self._default_queue())
 
     def _default_queue(self) -> str:
         return DEFAULT_QUEUE

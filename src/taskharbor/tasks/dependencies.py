@@ -12,21 +12,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from types import UnionType
-from typing import Annotated, Any, TypeAlias, Union, get_origin
+from typing import Any, TypeAlias
 
 import msgspec
 
 from taskharbor.model.naming import callable_name
-from taskharbor.tasks.annotations import (
-    UNRESOLVED,
-    called,
-    hint_of,
-    hints_now,
-    is_context,
-    unaliased,
-    without_partials,
-)
+from taskharbor.model.safe_repr import shows
+from taskharbor.tasks.annotations import Unresolved, called, hints_of, is_context, without_partials
 from taskharbor.tasks.injected import (
     DependsMarker,
     GivenMarker,
@@ -37,7 +29,6 @@ from taskharbor.tasks.injected import (
 )
 
 _EMPTY = inspect.Parameter.empty
-_PLAIN_DEFAULTS = (str, int, float, bool, bytes, tuple, type(None))
 _UNFILLED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 Replacements: TypeAlias = Mapping[Any, Callable[..., Any]]
@@ -55,6 +46,7 @@ class ContextSource(msgspec.Struct, frozen=True):
     """The context of the job."""
 
 
+@shows("name")
 class DependencyNode(msgspec.Struct, frozen=True, eq=False):
     """One function that is called for a job. `closes`: it yields its value, and is resumed when the job has ended."""
 
@@ -64,13 +56,11 @@ class DependencyNode(msgspec.Struct, frozen=True, eq=False):
     closes: bool
     parameters: tuple[tuple[str, Source], ...]
 
-    def __repr__(self) -> str:
-        return f"DependencyNode({self.name})"
-
 
 Source: TypeAlias = DependencyNode | GivenSource | ContextSource
 
 
+@shows("on_loop", "in_thread")
 class Injection(msgspec.Struct, frozen=True, eq=False):
     """What the injected parameters of one handler receive, and which nodes run where."""
 
@@ -78,9 +68,6 @@ class Injection(msgspec.Struct, frozen=True, eq=False):
     on_loop: tuple[DependencyNode, ...]
     in_thread: tuple[DependencyNode, ...]
     given: tuple[GivenSource, ...]
-
-    def __repr__(self) -> str:
-        return f"Injection({', '.join(name for name, _ in self.parameters)})"
 
     @property
     def nodes(self) -> tuple[DependencyNode, ...]:
@@ -98,38 +85,18 @@ class InjectedParameters(msgspec.Struct, frozen=True):
 
 def declared_parameters(function: Callable[..., Any], name: str) -> InjectedParameters:
     """The injected parameters of a function, as far as they can be seen now."""
-    if not _may_have_injected(function):
-        return InjectedParameters((), True)
     try:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return InjectedParameters((), True)  # its layout says why
-    found, complete, hints = [], True, hints_now(function)
-    for parameter in parameters:
-        hint = hints.get(parameter.name, _EMPTY) if hints is not None else hint_of(function, parameter)
+    found, complete, hints = [], True, hints_of(function, signature)
+    for parameter in signature.parameters.values():
+        hint = hints.get(parameter.name, _EMPTY)
         marker = _marker_of(parameter, hint, name)
         if marker is not None and not is_context(hint):
             found.append((parameter.name, marker, hint))
-        complete = complete and (hint is not UNRESOLVED or marker is not None)
+        complete = complete and (marker is not None or not isinstance(hint, Unresolved))
     return InjectedParameters(tuple(found), complete)
-
-
-def _may_have_injected(function: Callable[..., Any]) -> bool:
-    """False for most functions, from a glance: reading a signature takes ten times longer."""
-    if not inspect.isfunction(function) or hasattr(function, "__wrapped__") or hasattr(function, "__signature__"):
-        return True  # its parameters are those of another function
-    for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-        if type(default) not in _PLAIN_DEFAULTS:
-            return True
-    annotations: dict[str, Any] = function.__annotations__
-    return any(_may_hold_marker(each) for each in annotations.values())
-
-
-def _may_hold_marker(annotation: Any) -> bool:
-    """Whether an annotation is text, an alias, `Annotated[…]` or `Annotated[…] | None`."""
-    if isinstance(annotation, str) or get_origin(annotation) in (Annotated, Union, UnionType):
-        return True
-    return unaliased(annotation) is not annotation
 
 
 def compile_injection(
@@ -171,7 +138,7 @@ class _Graph:
 
     def source(self, marker: Marker, hint: Any, where: str) -> Source:
         if isinstance(marker, GivenMarker):
-            if hint is UNRESOLVED:
+            if isinstance(hint, Unresolved):
                 raise TypeError(
                     f"{where}: Given() is chosen by type, and its annotation cannot be resolved; define or import it "
                     "in the module of the function (not under `if TYPE_CHECKING`)"
@@ -207,13 +174,14 @@ class _Graph:
     def _parameters(self, function: Callable[..., Any], is_web: bool) -> Iterator[tuple[str, Source]]:
         name = callable_name(function)
         try:
-            parameters = inspect.signature(function).parameters.values()
+            signature = inspect.signature(function)
         except (TypeError, ValueError):
             return  # a builtin: called without arguments
-        for parameter in parameters:
+        hints = hints_of(function, signature)
+        for parameter in signature.parameters.values():
             if parameter.kind in _UNFILLED:
                 continue
-            hint = hint_of(function, parameter)
+            hint = hints.get(parameter.name, _EMPTY)
             where = f"{self._task}: parameter {parameter.name!r} of the dependency {name}"
             source = self._source_of(parameter, hint, where, is_web)
             if source is None:

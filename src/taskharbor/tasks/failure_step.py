@@ -26,6 +26,8 @@ from taskharbor.tasks.results import complete
 
 ON_FAILURE_KEY = "taskharbor.on_failure"
 MAX_STEPS_BYTES = 8 * 1024
+COPIED_OPTIONS = ("timeout", "priority", "max_attempts", "idempotency_key", "group", "group_limit")
+"""The options that a failure step has from its task, and its job from the step."""
 
 
 @shows("flow_id", "job_id", "job_type")
@@ -92,8 +94,8 @@ def failure_steps(job: JobRecord, reason: str, codec: Codec, now: datetime) -> t
         steps = read_steps(job.metadata[ON_FAILURE_KEY])
         return tuple(_record(step, job, reason, codec, now) for step in steps)
     except BaseException as error:
-        told = "job %s: its metadata %s cannot be read (%s): it dies without a failure step"
-        log_about(job, logging.ERROR, told, job.id, ON_FAILURE_KEY, class_name(error))
+        message = "job %s: its metadata %s cannot be read (%s): it dies without a failure step"
+        log_about(job, logging.ERROR, message, job.id, ON_FAILURE_KEY, class_name(error))
         return ()
 
 
@@ -102,21 +104,12 @@ def _record(step: FailureStep, job: JobRecord, reason: str, codec: Codec, now: d
     if step.into is not None:
         failure = FlowFailure(job.flow_id or job.id, job.id, job.type, reason)
         payload = complete(codec, payload, step.into, codec.encode(msgspec.to_builtins(failure)))
+    metadata = {**step.metadata, **origin_of(job.metadata), ROLE_KEY: ON_FAILURE_ROLE}
     return JobRecord(
-        id=step.id,
-        type=step.type,
-        queue=step.queue,
+        **{name: getattr(step, name) for name in ("id", "type", "queue", *COPIED_OPTIONS)},
         payload=payload,
         run_at=step.run_at if step.delay is None else round_up(now + step.delay),
-        timeout=step.timeout,
-        priority=step.priority,
-        max_attempts=step.max_attempts,
-        idempotency_key=step.idempotency_key,
-        group=step.group,
-        group_limit=step.group_limit,
         flow_id=job.flow_id,
-        metadata=with_trace(
-            {**step.metadata, **origin_of(job.metadata), ROLE_KEY: ON_FAILURE_ROLE}, trace_of(job.metadata)
-        ),
+        metadata=with_trace(metadata, trace_of(job.metadata)),
         created_at=now,
     )

@@ -23,9 +23,8 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.dependencies import Injection, compile_injection, declared_parameters
 from taskharbor.tasks.flow_metadata import check_type
 from taskharbor.tasks.on_dead import DeathWatches
-from taskharbor.tasks.payload_binding import Assemble, Bound, assembler, binder
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
-from taskharbor.tasks.signature import Signature
+from taskharbor.tasks.signature import Assemble, Bound, Signature, assembler, binder
 
 if TYPE_CHECKING:
     from taskharbor.schedules.changes import Declaration
@@ -40,26 +39,6 @@ logger = logging.getLogger("taskharbor")
 
 class Handler:
     """How jobs of one type are run. `bind(payload, context)` returns the args and kwargs to call `function` with."""
-
-    __slots__ = (
-        "_write_result",
-        "assemble",
-        "bind",
-        "function",
-        "injection",
-        "is_coroutine",
-        "is_direct",
-        "is_resolved",
-        "is_special",
-        "process",
-        "results_to_check",
-        "retry",
-        "signature",
-        "takes_context",
-        "timeout",
-        "type",
-        "unrecoverable",
-    )
 
     bind: Callable[[bytes, JobContext], Bound]
     assemble: Assemble

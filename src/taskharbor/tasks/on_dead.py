@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
+from taskharbor.tasks.annotations import hints_of, is_context
 from taskharbor.tasks.context import log_about
 from taskharbor.tasks.dependencies import declared_parameters
 from taskharbor.tasks.flow_metadata import RESERVED
 
-MAX_TOLD_PAYLOAD_BYTES = 32 * 1024
+MAX_DEAD_PAYLOAD_BYTES = 32 * 1024
 """The record that the task receives has the payload of the dead job up to this size; a larger one is left out."""
 
 
@@ -49,20 +50,20 @@ class DeathWatches:
         """Add one."""
         self._watches.append(watch)
 
-    def is_told(self, type: str) -> bool:
+    def is_death_task(self, type: str) -> bool:
         """Whether jobs of this type are those of a task that runs when a job dies."""
         return any(watch.type == type for watch in self._watches)
 
-    def told_of(self, job: JobRecord, outcome: Fail, now: datetime) -> Fail:
+    def with_death_jobs(self, job: JobRecord, outcome: Fail, now: datetime) -> Fail:
         """The outcome together with the jobs that it starts. A job must die in any case, so nothing is raised."""
-        if job.type.startswith(RESERVED) or self.is_told(job.type):
+        if job.type.startswith(RESERVED) or self.is_death_task(job.type):
             return outcome
-        told = [watch for watch in self._watches if fnmatchcase(job.type, watch.pattern)]
-        if not told:
+        watching = [watch for watch in self._watches if fnmatchcase(job.type, watch.pattern)]
+        if not watching:
             return outcome
         info = dead_info(job, outcome, now)
         spawn = list(outcome.spawn)
-        for watch in told:
+        for watch in watching:
             try:
                 spawn.append(watch.make(info, now))
             except BaseException as error:
@@ -72,21 +73,18 @@ class DeathWatches:
 
 
 def check_death_handler(function: Callable[..., Any]) -> None:
-    """TypeError unless a function takes one argument, which is annotated, beside the context that it may take."""
+    """TypeError unless it takes exactly one annotated argument besides an optional JobContext."""
     name = getattr(function, "__qualname__", type(function).__name__)
-    parameters = inspect.signature(function).parameters.values()
+    signature = inspect.signature(function)
+    hints = hints_of(function, signature)
     injected = {each for each, *_ in declared_parameters(function, name).parameters}
-    taken = [each for each in parameters if not _is_context(each) and each.name not in injected]
+    own = [each for each in signature.parameters.values() if each.name not in injected]
+    taken = [each for each in own if not is_context(hints.get(each.name))]
     if len([each for each in taken if each.default is each.empty]) != 1:
-        given = f"{name}({', '.join(each.name for each in taken)})"
-        raise TypeError(f"on_dead: expected a function with one parameter for the dead job, got {given}")
+        got = f"{name}({', '.join(each.name for each in taken)})"
+        raise TypeError(f"on_dead: expected a function with one parameter for the dead job, got {got}")
     if taken[0].annotation is taken[0].empty:
         raise TypeError(f"on_dead: annotate the parameter {taken[0].name!r} of {name} with taskharbor.JobInfo")
-
-
-def _is_context(parameter: inspect.Parameter) -> bool:
-    annotation = parameter.annotation
-    return getattr(annotation, "__name__", annotation) in ("JobContext", "taskharbor.JobContext")
 
 
 def dead_info(job: JobRecord, outcome: Fail, now: datetime) -> JobInfo:
@@ -101,6 +99,6 @@ def dead_info(job: JobRecord, outcome: Fail, now: datetime) -> JobInfo:
         failed_at=outcome.failed_at,
         finished_at=now,
         trail=b"",
-        payload=job.payload if len(job.payload) <= MAX_TOLD_PAYLOAD_BYTES else b"",
+        payload=job.payload if len(job.payload) <= MAX_DEAD_PAYLOAD_BYTES else b"",
     )
     return JobInfo(record, State.DLQ)

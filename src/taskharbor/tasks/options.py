@@ -16,8 +16,15 @@ from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, OPERATIONS_QUEUE, JobRecord
 from taskharbor.model.times import Duration, duration, moment
 from taskharbor.model.validation import did_you_mean
-from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
-from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy, check_policy
+from taskharbor.policy.retry import (
+    DEFAULT_MAX_ATTEMPTS,
+    RETRY_KEY,
+    UNRECOVERABLE_KEY,
+    RetryPolicy,
+    check_policy,
+    write_retry,
+    write_unrecoverable,
+)
 from taskharbor.tasks.flow_metadata import RESERVED, check_type
 from taskharbor.tasks.handler import exception_types
 from taskharbor.tasks.migration_hints import OF_OPTIONS

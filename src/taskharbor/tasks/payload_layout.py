@@ -16,7 +16,7 @@ from typing import Any, NotRequired, Required, TypedDict
 import msgspec
 
 from taskharbor.model.codec import Codec, JsonCodec, readable
-from taskharbor.tasks.annotations import hints_of, is_context
+from taskharbor.tasks.annotations import Unresolved, hints_of, is_context
 from taskharbor.tasks.injected import marker_of
 from taskharbor.tasks.payload_check import Trust, check_of, trust_of
 
@@ -39,20 +39,21 @@ class Layout:
 
     def __init__(self, function: Callable[..., Any], codec: Codec, name: str) -> None:
         try:
-            parameters = inspect.signature(function).parameters
+            signature = inspect.signature(function)
         except (TypeError, ValueError):
             raise TypeError(f"{name}: its parameters cannot be read; wrap it in a Python function") from None
-        defaults = frozenset(p.name for p in parameters.values() if marker_of(p.default, None) is not None)
-        hints = hints_of(function, name, without=defaults)
+        hints, self.order = hints_of(function, signature), tuple(signature.parameters.values())
+        self.contexts = frozenset(p.name for p in self.order if is_context(hints.get(p.name)))
+        markers = ((p.name, marker_of(p.default, hints.get(p.name))) for p in self.order)
+        self.injected = frozenset(each for each, marker in markers if marker is not None)
+        self.from_worker = self.contexts | self.injected  # no part of the payload
+        own = [parameter for parameter in self.order if parameter.name not in self.from_worker]
+        for each in ("return", *(parameter.name for parameter in own)):
+            if isinstance(hint := hints.get(each), Unresolved):
+                raise hint.refusal(name) from None
         self.return_type = _result(hints.get("return", Any))
         trust = trust_of(self.return_type)
         self.trust_in_result = Trust(trust.types - {list, dict}, trust.by_equality)  # nobody has looked inside those
-        self.contexts = frozenset(each for each in parameters if is_context(hints.get(each)))
-        self.order = tuple(parameters.values())
-        annotated = (p.name for p in self.order if marker_of(p.default, hints.get(p.name)) is not None)
-        self.injected = defaults.union(annotated)
-        self.from_worker = self.contexts | self.injected  # no part of the payload
-        own = [parameter for parameter in self.order if parameter.name not in self.from_worker]
         self.shown = inspect.Signature([p.replace(annotation=hints.get(p.name, _EMPTY)) for p in own])
         self.names = tuple(p.name for p in own)
         self.positional = tuple(p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))

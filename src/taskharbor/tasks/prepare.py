@@ -14,11 +14,13 @@ import msgspec
 
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord
+from taskharbor.model.safe_repr import shows
 from taskharbor.model.times import round_up, to_ms
 from taskharbor.tasks.options import Options, record_of
 from taskharbor.tasks.signature import Signature
 
 
+@shows("type", "options")
 class TaskCall(msgspec.Struct, frozen=True):
     """One call of a task, to be enqueued: arguments encoded, options checked. `returns` is the type of its result;
     without a task there is no `signature`."""
@@ -29,9 +31,6 @@ class TaskCall(msgspec.Struct, frozen=True):
     returns: Any = Any
     id: str | None = None
     signature: Signature | None = None
-
-    def __repr__(self) -> str:
-        return f"TaskCall({self.type!r}, {self.options!r})"
 
 
 def prepare(call: TaskCall, now: datetime, default_queue: str) -> JobRecord:

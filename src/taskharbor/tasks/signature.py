@@ -1,4 +1,5 @@
-"""A handler's parameters: binding a call to them, and encoding and decoding them as one JSON object by name.
+"""A handler's parameters, from a call to bytes and back: a call is bound to them and encoded as one JSON object by
+name; a payload is decoded and bound to the args and kwargs of the handler.
 
 The parameter annotated `JobContext` and injected ones are not among them. `*args` is stored as a list and `**kwargs`
 as an object, each under its own name. Annotations are resolved at the first use, so that they may name what is defined
@@ -9,19 +10,30 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
 from taskharbor.model.arrival import PLAIN, Comparison
 from taskharbor.model.codec import Codec, type_name
+from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.migration_hints import OF_OPTIONS
 from taskharbor.tasks.payload_check import Changed
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.payload_layout import Layout
 
 _STRICT, _OF_JSON = Comparison(), Comparison(reads=True)
+
+Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""The args and kwargs to call a handler with."""
+
+Assemble: TypeAlias = Callable[[tuple[Any, ...], JobContext, Mapping[str, Any]], Bound]
+"""From the decoded payload, the context and injected values by name to the args and kwargs."""
+
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 class Signature:
@@ -139,7 +151,7 @@ class Signature:
             rest = values[layout.names.index(layout.var_keyword)]
             for name in layout.from_worker:
                 if name in rest:
-                    raise self.taken(name)
+                    raise PayloadMismatch(f"{self.name}: {self._taken(name)}")
         return values
 
     def values_of_other_shape(self, payload: bytes, error: Exception) -> tuple[Any, ...]:
@@ -170,11 +182,8 @@ class Signature:
             error = again
         raise PayloadMismatch(f"{self.name}: {describe(error, layout.names)}") from None
 
-    def taken(self, name: str) -> PayloadMismatch:
-        """The error for a payload that has a value for a parameter which the worker gives."""
-        return PayloadMismatch(f"{self.name}: {self._taken(name)}")
-
     def _taken(self, name: str) -> str:
+        """Why a caller cannot give a parameter which the worker gives."""
         how = "it receives the context" if name in self.layout.contexts else "it is injected"
         return f"unexpected parameter {name!r}: {how} when a worker runs the job, and a caller cannot give it"
 
@@ -200,7 +209,7 @@ class Signature:
                 why = "nested too deeply" if isinstance(error, RecursionError) else f"== raised {type(error).__name__}"
                 raise Changed(f"parameter {name!r}: {why}; send a simpler value") from None
             if loss is not None:
-                raise Changed(f"parameter {name!r}: {loss.told(f'$.{name}')}")
+                raise Changed(f"parameter {name!r}: {loss.sentence(f'$.{name}')}")
 
     def _by_name(self, layout: Layout, given: dict[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         if layout.by_name.issuperset(kwargs):
@@ -249,11 +258,96 @@ class Signature:
 
     def _option(self, name: str) -> str:
         """Advice for an unknown parameter that is an option of the call."""
-        from taskharbor.tasks.options import (
-            KNOWN,
-        )  # here: options import handlers, and those import this module
+        from taskharbor.tasks.options import KNOWN  # here: options import handlers, which import this module
 
         called = getattr(self.function, "__name__", "task")
         if name in KNOWN:
             return f"; it is an option: {called}.options({name}=…).enqueue(…)"
         return f"; {OF_OPTIONS[name]} (options: {called}.options(…).enqueue(…))" if name in OF_OPTIONS else ""
+
+
+def binder(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
+    """The cheapest closure for a signature: plain cases cost 0.3 µs, inspect.Signature.bind 6 µs."""
+    layout = signature.layout
+    if layout.injected:
+        return _refuse_to_bind(signature)
+    if not layout.names:
+        return _bind_nothing(signature)
+    read, otherwise = layout.read, signature.values_of_other_shape
+    if layout.contexts == {layout.order[0].name} and layout.positional == layout.names:
+
+        def bind_context_first(payload: bytes, context: JobContext) -> Bound:
+            try:
+                return (context, *read(payload)), {}
+            except Exception as error:
+                return (context, *otherwise(payload, error)), {}
+
+        return bind_context_first
+    if not layout.contexts and layout.positional == layout.names:
+
+        def bind_positional(payload: bytes, context: JobContext) -> Bound:
+            try:
+                return read(payload), {}
+            except Exception as error:
+                return otherwise(payload, error), {}
+
+        return bind_positional
+    return _bind_any(signature)
+
+
+def _bind_any(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
+    """For every other signature: parameter by parameter."""
+    values = signature.checked_values if signature.layout.var_keyword is not None else signature.values
+    assemble, nothing = assembler(signature), dict[str, Any]()
+
+    def bind(payload: bytes, context: JobContext) -> Bound:
+        return assemble(values(payload), context, nothing)
+
+    return bind
+
+
+def assembler(signature: Signature) -> Assemble:
+    """The function that puts decoded values, the context and injected values in their places."""
+    layout = signature.layout
+    order = tuple(
+        (parameter.name, parameter.kind, parameter.name in layout.injected, parameter.name in layout.contexts)
+        for parameter in layout.order
+    )
+
+    def assemble(values: tuple[Any, ...], context: JobContext, injected: Mapping[str, Any]) -> Bound:
+        given = iter(values)
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, kind, is_injected, is_context in order:
+            value: Any = injected[name] if is_injected else context if is_context else next(given)
+            if kind is _VAR_POSITIONAL:
+                args.extend(value)
+            elif kind is _VAR_KEYWORD:
+                kwargs.update(value)
+            elif kind is _KEYWORD_ONLY:
+                kwargs[name] = value
+            else:
+                args.append(value)
+        return tuple(args), kwargs
+
+    return assemble
+
+
+def _refuse_to_bind(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
+    def bind(payload: bytes, context: JobContext) -> Bound:
+        raise RuntimeError(f"{signature.name}: has injected parameters, which only a worker's injector can give")
+
+    return bind
+
+
+def _bind_nothing(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
+    layout = signature.layout
+    positional = sum(1 for parameter in layout.order if parameter.kind is not _KEYWORD_ONLY)
+    named = tuple(parameter.name for parameter in layout.order if parameter.kind is _KEYWORD_ONLY)
+
+    def bind(payload: bytes, context: JobContext) -> Bound:
+        if payload != b"{}":
+            signature.values(payload)
+        return (context,) * positional, dict.fromkeys(named, context)
+
+    return bind

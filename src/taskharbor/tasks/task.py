@@ -32,13 +32,15 @@ class TaskClient(Protocol):
     """The part of the client that a task uses: it stores calls and finds jobs. `method` names the blocking method in
     errors."""
 
-    def enqueue_calls(self, calls: Sequence[TaskCall], method: str) -> list[JobHandle[Any]]:
+    _store: Any
+
+    def _enqueue_calls(self, calls: Sequence[TaskCall], method: str) -> list[JobHandle[Any]]:
         """Store the calls, blocking."""
 
-    async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> list[JobHandle[Any]]:
+    async def _aenqueue_calls(self, calls: Sequence[TaskCall]) -> list[JobHandle[Any]]:
         """Store the calls."""
 
-    def task_handle(self, id: str, type: str, signature: Signature) -> JobHandle[Any]:
+    def _task_handle(self, id: str, type: str, signature: Signature) -> JobHandle[Any]:
         """The handle of a job of a task."""
 
 
@@ -78,11 +80,6 @@ class Task(Generic[P, R]):
     def queue(self) -> str | None:
         """The queue its jobs go to; None: the default queue."""
         return self._options.queue
-
-    @property
-    def declared(self) -> Options:
-        """The options that its calls have unless they give others."""
-        return self._options
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
@@ -127,17 +124,17 @@ class Task(Generic[P, R]):
         The arguments are checked against the signature and its annotations: a wrong one is a TypeError, and nothing is
         stored. Injected parameters are left out. On a running event loop it raises BlockingCall: use `aenqueue`.
         """
-        return self._client.enqueue_calls((self._call(args, kwargs),), f"{short_name(self)}.enqueue")[0]
+        return self._client._enqueue_calls((self._call(args, kwargs),), f"{short_name(self)}.enqueue")[0]
 
     @own_method
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """The same, awaited."""
-        return (await self._client.aenqueue_calls((self._call(args, kwargs),)))[0]
+        return (await self._client._aenqueue_calls((self._call(args, kwargs),)))[0]
 
     @own_method
     def job(self, id: str) -> JobHandle[R]:
         """The handle of a job of this task, enqueued earlier or elsewhere. Reads nothing yet."""
-        return self._client.task_handle(id, self.name, self.handler.signature)
+        return self._client._task_handle(id, self.name, self.handler.signature)
 
     def _refuse_markers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """TypeError if a direct call leaves an injected parameter to a worker."""
@@ -162,20 +159,20 @@ _BELOW_A_DECORATOR = {name: below_a_decorator(name) for name in ("options", "s",
 class Step(Generic[R_co]):
     """A task with arguments, not yet enqueued: `send_email.s(to="ada")`. Its repr shows no values."""
 
-    __slots__ = ("_signature", "arguments", "task")
+    __slots__ = ("_arguments", "_signature", "_task")
 
     def __init__(self, task: Task[..., R_co], arguments: Mapping[str, Any], signature: Signature | None = None) -> None:
-        self.task = task
-        self.arguments = dict(arguments)
+        self._task = task
+        self._arguments = dict(arguments)
         self._signature = signature or task.handler.signature
 
     def __repr__(self) -> str:
-        return f"Step({self.task.name!r}{''.join(f', {name}=…' for name in self.arguments)})"
+        return f"Step({self._task.name!r}{''.join(f', {name}=…' for name in self._arguments)})"
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("a step", name, OF_STEPS, short_name(self.task) if name in OF_STEPS else "")
+            raise missing("a step", name, OF_STEPS, short_name(self._task) if name in OF_STEPS else "")
 
         def __or__(self, other: Any) -> Any:
             raise TypeError(JOINED)
@@ -185,17 +182,17 @@ class Step(Generic[R_co]):
     @lists_options
     def options(self, **options: Unpack[CallOptions]) -> Step[R_co]:
         """The same step with other options. They are those of the task."""
-        return Step(self.task.options(**options), self.arguments, self._signature)
+        return Step(self._task.options(**options), self._arguments, self._signature)
 
-    def lacking(self) -> tuple[str, ...]:
+    def _lacking(self) -> tuple[str, ...]:
         """The required parameters that have no argument yet."""
-        return self._signature.lacking(self.arguments)
+        return self._signature.lacking(self._arguments)
 
-    def call(self) -> TaskCall:
+    def _call(self) -> TaskCall:
         """The call to enqueue; TypeError if an argument is missing or does not fit."""
-        task, signature = self.task, self._signature
-        signature.complete(self.arguments)
-        payload = signature.encode(self.arguments)
+        task, signature = self._task, self._signature
+        signature.complete(self._arguments)
+        payload = signature.encode(self._arguments)
         return TaskCall(task.name, payload, task._options, signature.return_type, None, signature)
 
 

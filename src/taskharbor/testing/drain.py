@@ -7,41 +7,22 @@ import inspect
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.base import Driver
-from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
-from taskharbor.model.events import Event, JobStarted, Observer, Observers
+from taskharbor.model.events import Event, JobStarted, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE, JobRecord
 from taskharbor.tasks.flow_metadata import BIND_KEY
-from taskharbor.tasks.handler import HandlerRegistry
-from taskharbor.tasks.lifespan import Lifespan
 from taskharbor.tasks.task import Task
-from taskharbor.tasks.worker_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from taskharbor.harbor import Harbor
 
 T = TypeVar("T")
 
 
-class DrainedWorker(Protocol):
-    """What `drain` needs of a worker."""
-
-    async def arun(self, *, until_empty: bool = False) -> None: ...
-
-
-class Drainable(Protocol):
-    """What the helpers here need of a harbor."""
-
-    @property
-    def driver(self) -> Driver: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def observers(self) -> tuple[Observer, ...]: ...
-    def worker(self, **options: Unpack[WorkerOptions]) -> DrainedWorker: ...
-
-
-async def adrain(harbor: Drainable) -> int:
+async def adrain(harbor: Harbor) -> int:
     """Run everything that is due, in all queues, and what that enqueues; return the number of executions.
 
     The real worker does it, with one slot, so that the order is the store's. What is scheduled for later, or waits
@@ -69,11 +50,11 @@ async def adrain(harbor: Drainable) -> int:
             if found:
                 queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
                 options = options or await _worker_options(harbor, lifespans)
-                options["observers"] = (*getattr(harbor, "observers", ()), count)
+                options["observers"] = (*harbor.observers, count)
                 await harbor.worker(queues=queues, **options).arun(until_empty=True)
             if started == before and not fired:
                 break
-    strange = sorted(ran - set(getattr(harbor, "declared_queues", ran)))
+    strange = sorted(ran.difference(harbor.declared_queues))
     if strange:
         warnings.warn(
             f"drain ran jobs of the queues {', '.join(map(repr, strange))}, which no task declares: harbor.worker() "
@@ -83,32 +64,31 @@ async def adrain(harbor: Drainable) -> int:
     return started
 
 
-async def _worker_options(harbor: Drainable, lifespans: AsyncExitStack) -> dict[str, Any]:
+async def _worker_options(harbor: Harbor, lifespans: AsyncExitStack) -> dict[str, Any]:
     """The options of all workers of a drain. They share the harbor's lifespan, which is entered here."""
     options: dict[str, Any] = {"concurrency": 1, "heart": "loop", "schedules": False}
-    lifespan: Lifespan | None = getattr(harbor, "lifespan", None)
-    if lifespan is not None:
-        given = await lifespans.enter_async_context(lifespan())
+    if harbor.lifespan is not None:
+        given = await lifespans.enter_async_context(harbor.lifespan())
         options["lifespan"] = lambda: nullcontext(given)
     return options
 
 
-async def _declare(harbor: Drainable) -> None:
+async def _declare(harbor: Harbor) -> None:
     """Store the harbor's schedules."""
-    declared = _declared(harbor)
+    declared = harbor.handlers.schedules
     if not declared:
         return
     from taskharbor.schedules.declare import declare
 
     async with _opened(harbor) as driver:
-        await declare(driver, declared, harbor.clock, _observers(harbor))
+        await declare(driver, declared, harbor.clock, Observers(harbor.observers))
 
 
-async def _fire(harbor: Drainable, driver: Driver) -> int:
+async def _fire(harbor: Harbor, driver: Driver) -> int:
     """Fire the schedules that are due: those that were added, and those that this harbor declares."""
-    full, queues, cursor = driver, set[str](), None
+    queues, cursor = set[str](), None
     while True:
-        page = await full.schedules(cursor=cursor, limit=1_000)
+        page = await driver.schedules(cursor=cursor, limit=1_000)
         queues |= {row.queue for row in page.items}
         cursor = page.cursor
         if cursor is None:
@@ -117,27 +97,17 @@ async def _fire(harbor: Drainable, driver: Driver) -> int:
         return 0
     from taskharbor.schedules.firing import ScheduleRunner
 
-    runner = ScheduleRunner(
-        full, harbor.clock, _observers(harbor), worker="drain", queues=queues, declared=_declared(harbor)
-    )
+    observers, declared = Observers(harbor.observers), harbor.handlers.schedules
+    runner = ScheduleRunner(driver, harbor.clock, observers, worker="drain", queues=queues, declared=declared)
     return (await runner.look()).fired
 
 
-def _declared(harbor: Drainable) -> Mapping[str, Any]:
-    handlers: HandlerRegistry | None = getattr(harbor, "handlers", None)
-    return {} if handlers is None else handlers.schedules
-
-
-def _observers(harbor: Drainable) -> Observers:
-    return Observers(getattr(harbor, "observers", ()))
-
-
-def drain(harbor: Drainable) -> int:
+def drain(harbor: Harbor) -> int:
     """`adrain` for synchronous tests."""
     return _blocking(adrain(harbor), "drain", "adrain")
 
 
-async def aenqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
+async def aenqueued(harbor: Harbor, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
     """The jobs of a task in the store, in any state, whose arguments include these; in the order of their ids."""
     refuse_unknown(task, arguments)
     found: list[JobRecord] = []
@@ -151,7 +121,7 @@ async def aenqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any
                 return found
 
 
-def enqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
+def enqueued(harbor: Harbor, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
     """`aenqueued` for synchronous tests: `assert enqueued(harbor, send_email, to="ada@example.com")`."""
     return _blocking(aenqueued(harbor, task, **arguments), "enqueued", "aenqueued")
 
@@ -173,7 +143,7 @@ def includes(task: Task[..., Any], job: JobRecord, arguments: Mapping[str, Any])
 
 
 @asynccontextmanager
-async def _opened(harbor: Drainable) -> AsyncIterator[Driver]:
+async def _opened(harbor: Harbor) -> AsyncIterator[Driver]:
     driver = harbor.driver.sibling()
     await driver.open()
     try:

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from taskharbor.client.client import Client
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
+from taskharbor.store.session import Store
+
+if TYPE_CHECKING:
+    from taskharbor.harbor import Harbor
 
 PRIVATE = "memory://"  # each driver of this address has a store of its own
 
 
-class HasClient(Protocol):
-    """What `isolated` needs of a harbor."""
-
-    client: Client
-
-
-H = TypeVar("H", bound=HasClient)
+H = TypeVar("H", bound="Harbor")
 
 
 class Isolated(Generic[H]):
@@ -41,27 +38,27 @@ class Isolated(Generic[H]):
     def __enter__(self) -> H:
         if self._dsn != PRIVATE and _is_on_loop():
             raise BlockingCall("isolated(…, dsn=…) could not close that store on a running event loop; use: async with")
-        self._before.append(self._harbor.client.isolate(self._dsn, self._clock))
+        self._before.append(self._harbor._store.isolate(self._dsn, self._clock))
         return self._harbor
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        client = self._harbor.client
-        drivers = client.restore(self._before.pop())
+        store = self._harbor._store
+        drivers = store.restore(self._before.pop())
         if self._dsn != PRIVATE and not _is_on_loop():
-            client.close_isolated(drivers)
+            store.close_isolated(drivers)
         else:
             drivers.close_blocking()  # what a loop has opened in memory needs no closing
 
     async def __aenter__(self) -> H:
-        self._before.append(self._harbor.client.isolate(self._dsn, self._clock))
+        self._before.append(self._harbor._store.isolate(self._dsn, self._clock))
         return self._harbor
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        drivers = self._harbor.client.restore(self._before.pop())
+        drivers = self._harbor._store.restore(self._before.pop())
         drivers.close_blocking()
         await drivers.close()
 
@@ -72,7 +69,7 @@ def isolated(harbor: H, *, clock: Clock | None = None, dsn: str = PRIVATE) -> Is
     Without a clock the store's own time counts, or the clock that was given to the harbor. `dsn`: another store than
     one in memory, for code that needs SQL (`connection=`, `ctx.transaction()`); emptying it is up to the test.
     """
-    if not isinstance(getattr(harbor, "client", None), Client):
+    if not isinstance(getattr(harbor, "_store", None), Store):
         raise TypeError(f"isolated: expected a Harbor, got {type(harbor).__name__}")
     return Isolated(harbor, clock, dsn)
 

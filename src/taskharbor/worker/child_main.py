@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
@@ -41,7 +41,7 @@ from taskharbor.model.times import truncate
 from taskharbor.observe.formatting import Configuration, configure_like
 from taskharbor.policy.describe import describe, summary
 from taskharbor.policy.fingerprint import origin_of
-from taskharbor.policy.metadata import UNRECOVERABLE_KEY, is_unrecoverable
+from taskharbor.policy.retry import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.overrides import Overrides
@@ -49,9 +49,10 @@ from taskharbor.tasks.workflow import is_workflow
 from taskharbor.worker.injector import Injector
 from taskharbor.worker.lifespan import RunningLifespan
 from taskharbor.worker.middleware import CallMiddleware, await_within, call_within
-from taskharbor.worker.stop_budget import StopBudget
 from taskharbor.worker.threads import Threads, unwrap
-from taskharbor.worker.waiting import first_of
+from taskharbor.worker.waiting import StopBudget, first_of
+
+Layers: TypeAlias = tuple[CallMiddleware, ...]
 
 _threads = Threads("taskharbor-job")
 PARENT_CHECK_S = 5.0  # between two checks that the parent lives, when it sends nothing
@@ -134,7 +135,8 @@ def serve(connection: Connection, logs: Configuration | None = None) -> None:
     if request is not None and request.lifespan:
         return asyncio.run(_serve_within(pipe, requests, request))
     while request is not None:
-        pipe.finish(_perform(pipe, request))
+        with _Execution(pipe, request) as execution:
+            execution.returned(_call(*execution.prepare()))
         request = requests.get()
     return None
 
@@ -166,34 +168,16 @@ def _end() -> NoReturn:
     os._exit(1)
 
 
-def _perform(pipe: JobPipe, request: Request) -> tuple[Any, ...]:
-    context = _begin(pipe, request)
-    function: Callable[..., Any] | None = None
-    try:
-        function = load_reference(*request.reference)
-        handler = _handler_of(request, function)
-        value = _call(handler, request, context, _unpacked(request.layers))
-        return _returned(request, handler, context, value)
-    except BaseException as error:
-        return _raised(request, error, function)
-    finally:
-        CURRENT.set(None)
-
-
-def _call(handler: Handler, request: Request, context: JobContext, layers: tuple[CallMiddleware, ...]) -> Any:
+def _call(handler: Handler, request: Request, context: JobContext, layers: Layers) -> Any:
     """Call the handler: in this thread, or on a loop of its own if something is awaited."""
-    if handler.injection is not None:
-        return _inject(handler, request, context, layers)
-    args, kwargs = handler.bind(request.job.payload, context)
+    if handler.injection is None:
+        args, kwargs = handler.bind(request.job.payload, context)
 
-    def call() -> Any:
-        value = handler.function(*args, **kwargs)
-        return asyncio.run(value) if handler.is_coroutine else value
+        def call() -> Any:
+            value = handler.function(*args, **kwargs)
+            return asyncio.run(value) if handler.is_coroutine else value
 
-    return call_within(layers, context, call)
-
-
-def _inject(handler: Handler, request: Request, context: JobContext, layers: tuple[CallMiddleware, ...]) -> Any:
+        return call_within(layers, context, call)
     injector = _injector(request)
     injection = injector.injection_of(handler)
     if injection.on_loop or handler.is_coroutine:
@@ -232,84 +216,89 @@ async def _serve_within(pipe: JobPipe, requests: SimpleQueue[Request | None], fi
         lifespan = RunningLifespan(function, stop.set)
         await lifespan.enter(asyncio.Event(), stop)
     except Exception as error:
-        pipe.finish(("unfit", *_raised(first, error, None)[1:]))
+        pipe.finish(_raised(first, error, None, "unfit"))
         return
     request: Request | None = first
     while request is not None:
-        pipe.finish(await _perform_within(pipe, request, lifespan))
+        with _Execution(pipe, request) as execution:
+            execution.returned(await _call_within(*execution.prepare(), lifespan))
         following = _threads.run(requests.get)
         await first_of(following, stop.wait())
         request = following.result() if following.done() else None
     await lifespan.leave(StopBudget(stop))
 
 
-async def _perform_within(pipe: JobPipe, request: Request, lifespan: RunningLifespan) -> tuple[Any, ...]:
-    context = _begin(pipe, request)
-    function: Callable[..., Any] | None = None
-    try:
-        function = load_reference(*request.reference)
-        handler = _handler_of(request, function)
-        layers = _unpacked(request.layers)
-        if handler.injection is not None:
-            injector = _injector(request, lifespan)
-            value = await injector.call(handler, request.job.payload, context, layers, _in_thread, _go_on)
-        else:
-            args, kwargs = handler.bind(request.job.payload, context)
-            call = partial(handler.function, *args, **kwargs)
-            if handler.is_coroutine:
-                value = await await_within(layers, context, call)
-            else:
-                value = await _in_thread(partial(call_within, layers, context, call))
-        return _returned(request, handler, context, value)
-    except BaseException as error:
-        return _raised(request, error, function)
-    finally:
-        CURRENT.set(None)
+async def _call_within(
+    handler: Handler, request: Request, context: JobContext, layers: Layers, lifespan: RunningLifespan
+) -> Any:
+    """The same on the loop of the lifespan."""
+    if handler.injection is not None:
+        injector = _injector(request, lifespan)
+        return await injector.call(handler, request.job.payload, context, layers, _in_thread, _go_on)
+    args, kwargs = handler.bind(request.job.payload, context)
+    call = partial(handler.function, *args, **kwargs)
+    if handler.is_coroutine:
+        return await await_within(layers, context, call)
+    return await _in_thread(partial(call_within, layers, context, call))
 
 
 # The parts of a job ---------------------------------------------------------------------------------------------------
 
 
-def _begin(pipe: JobPipe, request: Request) -> JobContext:
-    """The context of a job that begins."""
+class _Execution:
+    """One job, as a context: it begins, and whatever happens within, its last message is sent."""
 
-    def progress(_: JobRecord, done: float, total: float | None, note: str) -> None:
-        pipe.progress(context, done, total, note)
+    def __init__(self, pipe: JobPipe, request: Request) -> None:
+        self._pipe, self._request = pipe, request
+        self._context = JobContext(request.job, deadline=request.deadline, _progress=self._progress)
+        self._function: Callable[..., Any] | None = None
+        self._last: tuple[Any, ...] = ()
 
-    context = JobContext(request.job, deadline=request.deadline, _progress=progress)
-    pipe.begin(context)
-    CURRENT.set(request.job)
-    return context
+    def _progress(self, _: JobRecord, done: float, total: float | None, note: str) -> None:
+        self._pipe.progress(self._context, done, total, note)
+
+    def __enter__(self) -> _Execution:
+        self._pipe.begin(self._context)
+        CURRENT.set(self._request.job)
+        return self
+
+    def prepare(self) -> tuple[Handler, Request, JobContext, Layers]:
+        """What a call needs: the handler, its annotations resolved, and call middleware."""
+        self._function = load_reference(*self._request.reference)
+        handler = self._handler = Handler(self._request.job.type, self._function, codec=self._request.codec)
+        handler.results_to_check = 0  # the parent checks them
+        handler.prepare()
+        return handler, self._request, self._context, _unpacked(self._request.layers)
+
+    def returned(self, value: Any) -> None:
+        """The handler returned."""
+        report_early_end(self._context)
+        if is_workflow(value):
+            spawned = value._compile(self._request.job, truncate(datetime.now(UTC)))
+            self._last = ("returned", None, None, spawned.jobs, spawned.handover)
+        else:
+            result = self._handler.encode_result(value)
+            changed = None if result is None else self._handler.change_of(value, result)
+            self._last = ("returned", result, changed, (), None)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        CURRENT.set(None)
+        self._pipe.finish(self._last if error is None else _raised(self._request, error, self._function))
+        return True
 
 
-def _handler_of(request: Request, function: Callable[..., Any]) -> Handler:
-    """The handler of a job, its annotations resolved."""
-    handler = Handler(request.job.type, function, codec=request.codec)
-    handler.results_to_check = 0  # the parent checks them
-    handler.prepare()
-    return handler
-
-
-def _unpacked(functions: bytes) -> tuple[Callable[..., Any], ...]:
+def _unpacked(functions: bytes) -> tuple[Any, ...]:
     """Functions that the parent has pickled."""
     return pickle.loads(functions) if functions else ()
 
 
-def _returned(request: Request, handler: Handler, context: JobContext, value: Any) -> tuple[Any, ...]:
-    """The last message about a job whose handler returned."""
-    report_early_end(context)
-    if is_workflow(value):
-        spawned = value.compile(request.job, truncate(datetime.now(UTC)))
-        return ("returned", None, None, spawned.jobs, spawned.handover)
-    result = handler.encode_result(value)
-    return ("returned", result, None if result is None else handler.change_of(value, result), (), None)
-
-
-def _raised(request: Request, error: BaseException, function: Callable[..., Any] | None) -> tuple[Any, ...]:
+def _raised(
+    request: Request, error: BaseException, function: Callable[..., Any] | None, kind: str = "raised"
+) -> tuple[Any, ...]:
     """The last message about a job that failed."""
     travels = _pickled(error) or _pickled(_stand_in(error, request))
     mismatch = issubclass(type(error), PayloadMismatch)
-    return ("raised", travels, mismatch, describe(error), *origin_of(error, function))
+    return (kind, travels, mismatch, describe(error), *origin_of(error, function))
 
 
 def _stand_in(error: BaseException, request: Request) -> BaseException | None:

@@ -24,7 +24,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name
 from taskharbor.observe.formatting import configuration
 from taskharbor.policy.fingerprint import note_origin
-from taskharbor.policy.metadata import write_unrecoverable
+from taskharbor.policy.retry import write_unrecoverable
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
 from taskharbor.tasks.signature import Signature
@@ -250,7 +250,7 @@ class _Compiled(Workflow):
     def __init__(self, spawned: Spawned) -> None:
         self._spawned = spawned
 
-    def compile(self, parent: JobRecord, now: Any) -> Spawned:
+    def _compile(self, parent: JobRecord, now: Any) -> Spawned:
         return self._spawned
 
 

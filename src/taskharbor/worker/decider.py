@@ -100,8 +100,8 @@ class Decider(Part):
         self.decide(delivery, self._builder.failed(delivery, reason))
 
     def launch(self, delivery: Delivery) -> None:
-        """It stands for a scheduled workflow, whose jobs take its place."""
-        from taskharbor.tasks.launch import launched  # when there is one
+        """Replace a launch job by the jobs of its workflow."""
+        from taskharbor.tasks.workflow import launched  # when there is one
 
         try:
             spawned = launched(delivery.job, self._clock.now())

@@ -26,7 +26,7 @@ from taskharbor.policy import decide
 from taskharbor.tasks.context import report_early_end
 from taskharbor.tasks.flow_metadata import JOIN_TYPE, LAUNCH_TYPE
 from taskharbor.tasks.handler import Handler
-from taskharbor.worker.capacity import Capacity
+from taskharbor.worker.capacity import Capacity, SuspectGate
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.delivery import SHUTDOWN, UNKNOWN_TYPE, Delivery
 from taskharbor.worker.interrupts import Interrupts
@@ -34,10 +34,8 @@ from taskharbor.worker.invocation import Invocation
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.result_binder import Unready
-from taskharbor.worker.stop_budget import leave_behind
-from taskharbor.worker.suspects import SuspectGate
 from taskharbor.worker.threads import unwrap
-from taskharbor.worker.waiting import first_of
+from taskharbor.worker.waiting import first_of, leave_behind
 
 UNKNOWN_TYPE_DELAY_S = 10.0  # plus up to a half: another worker may know the type
 UNREAD_RESULTS_DELAY_S = 1.0  # plus up to a half

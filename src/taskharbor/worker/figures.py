@@ -21,10 +21,10 @@ from datetime import datetime
 from itertools import islice
 
 from taskharbor.drivers.base import Driver
-from taskharbor.model.attempts import AttemptKind
 from taskharbor.model.bounds import INT_MAX
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import InvalidJob
+from taskharbor.model.executions import AttemptKind
 from taskharbor.model.histogram import RAN, WAITED, bucket_of
 from taskharbor.model.job import EPOCH, Figures
 from taskharbor.model.outcome import Fail, Outcome

@@ -25,8 +25,7 @@ from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.outage import Backoff, RenewalGate
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.progress_notes import ProgressNotes, written
-from taskharbor.worker.stop_budget import StopBudget, close
-from taskharbor.worker.waiting import first_of, set_within
+from taskharbor.worker.waiting import StopBudget, close, first_of, set_within
 
 CHECK_INTERVAL_S = 1.0  # between two checks of the worker's loop
 BLOCKED_AFTER_S = 2.0  # a loop that has not turned for this long is blocked

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -22,9 +22,8 @@ from taskharbor.model.naming import class_name
 from taskharbor.policy.describe import summary
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.dependencies import ContextSource, DependencyNode, GivenSource, Injection, Source
-from taskharbor.tasks.given import Getter, GivenMismatch, getter
 from taskharbor.tasks.handler import Handler
-from taskharbor.tasks.lifespan import Lifespan
+from taskharbor.tasks.lifespan import Getter, GivenMismatch, Lifespan, getter
 from taskharbor.tasks.overrides import Overrides
 from taskharbor.worker.middleware import CallMiddleware, await_within, call_within
 
@@ -58,43 +57,38 @@ class Opened:
         """What several parameters receive, by name."""
         return {name: self.value(source) for name, source in parameters}
 
-    # In the thread of a plain function -----------------------------------------------------------------------
+    async def open(self, node: DependencyNode) -> None:
+        """Make the value of a node. Without an asynchronous node nothing is awaited."""
+        made = node.function(**self.values(node.parameters))
+        if node.closes:
+            enters, managed = ("__aenter__", asynccontextmanager) if node.is_async else ("__enter__", contextmanager)
+            manager: Any = made if hasattr(made, enters) else managed(lambda: made)()
+            try:
+                made = await manager.__aenter__() if node.is_async else manager.__enter__()
+            except RuntimeError as error:
+                _refuse_without_yield(node, error)
+                raise
+            self._open.append((node, manager))
+        elif node.is_async and inspect.isawaitable(made):  # a wrapper of a coroutine function may be a plain function
+            made = await made
+        self._values[node] = made if node.is_async else _checked(node, made)
 
     def __enter__(self) -> Opened:
         return self
 
     def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
-        while self._open:
-            node, manager = self._open.pop()
-            try:
-                manager.__exit__(*_details(failure))
-            except BaseException as error:
-                failure = self._after(node, failure, error)
-        if kind is None and failure is not None:
-            raise failure
-
-    def open(self, node: DependencyNode) -> None:
-        """Make the value of a node that is not awaited."""
-        made = node.function(**self.values(node.parameters))
-        if node.closes:
-            manager = made if hasattr(made, "__enter__") else contextmanager(lambda: made)()
-            try:
-                made = manager.__enter__()
-            except RuntimeError as error:
-                _refuse_without_yield(node, error)
-                raise
-            self._open.append((node, manager))
-        self._values[node] = _checked(node, made)
-
-    # On the loop ---------------------------------------------------------------------------------------------
+        _finish(self._close(failure))
 
     async def __aenter__(self) -> Opened:
         return self
 
     async def __aexit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
-        """The same for what was opened on the loop. A cancellation meanwhile leaves nothing open."""
-        if kind is GeneratorExit:
-            return  # this coroutine is discarded with its loop: nothing can be awaited any more
+        if kind is not GeneratorExit:  # then this coroutine is discarded with its loop: nothing can be awaited any more
+            await self._close(failure)
+
+    async def _close(self, failure: BaseException | None) -> None:
+        """Close what was opened. A cancellation meanwhile leaves nothing open."""
+        succeeded = failure is None
         while self._open:
             node, manager = self._open.pop()
             try:
@@ -102,30 +96,12 @@ class Opened:
                     await manager.__aexit__(*_details(failure))
                 else:
                     manager.__exit__(*_details(failure))
-            except GeneratorExit:
-                raise
             except BaseException as error:
+                if node.is_async and isinstance(error, GeneratorExit):
+                    raise
                 failure = self._after(node, failure, error)
-        if kind is None and failure is not None:
+        if succeeded and failure is not None:
             raise failure
-
-    async def aopen(self, node: DependencyNode) -> None:
-        """Make the value of a node."""
-        if not node.is_async:
-            self.open(node)
-            return
-        made = node.function(**self.values(node.parameters))
-        if node.closes:
-            manager = made if hasattr(made, "__aenter__") else asynccontextmanager(lambda: made)()
-            try:
-                self._values[node] = await manager.__aenter__()
-            except RuntimeError as error:
-                _refuse_without_yield(node, error)
-                raise
-            self._open.append((node, manager))
-        else:
-            # a wrapper of a coroutine function may be a plain function
-            self._values[node] = await made if inspect.isawaitable(made) else made
 
     def _after(self, node: DependencyNode, failure: BaseException | None, error: BaseException) -> BaseException:
         """The failure after a dependency could not be closed."""
@@ -144,6 +120,15 @@ class Opened:
         except Exception:  # an exception may refuse notes, and a log handler may fail
             return failure
         return failure
+
+
+def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that awaits nothing: what is opened in the thread of a plain function is never asynchronous."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("expected nothing to await")
 
 
 def _details(failure: BaseException | None) -> tuple[Any, Any, Any]:
@@ -207,7 +192,7 @@ class Injector:
             return await (await_within(layers, context, call) if layers else call())
         async with Opened(context, self.given) as opened:
             for node in injection.on_loop:
-                await opened.aopen(node)
+                await opened.open(node)
             run = partial(self.call_handler, handler, injection, values, context, check, opened)
             if layers:
                 run = partial(call_within, layers, context, run)
@@ -226,7 +211,7 @@ class Injector:
         """Call a plain function in this thread, with the dependencies that are left to it."""
         with Opened(context, self.given, before) as opened:
             for node in injection.in_thread:
-                opened.open(node)
+                _finish(opened.open(node))
             args, kwargs = handler.assemble(values, context, opened.values(injection.parameters))
             check()
             return handler.function(*args, **kwargs)
@@ -241,7 +226,7 @@ class Injector:
     ) -> Any:
         async with Opened(context, self.given) as opened:
             for node in injection.on_loop:
-                await opened.aopen(node)
+                await opened.open(node)
             args, kwargs = handler.assemble(values, context, opened.values(injection.parameters))
             check()
             return await handler.function(*args, **kwargs)

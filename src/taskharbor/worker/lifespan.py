@@ -21,8 +21,7 @@ from taskharbor.model.errors import LifespanFailed
 from taskharbor.model.naming import callable_name, class_name
 from taskharbor.policy.describe import summary
 from taskharbor.tasks.lifespan import Lifespan
-from taskharbor.worker.stop_budget import StopBudget, leave_behind
-from taskharbor.worker.waiting import first_of
+from taskharbor.worker.waiting import StopBudget, first_of, leave_behind
 
 
 class RunningLifespan:

@@ -16,7 +16,7 @@ from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
 
 if TYPE_CHECKING:
-    from taskharbor.bulk.runner import OperationRunner
+    from taskharbor.store.bulk.runner import OperationRunner
 
 ASK_INTERVAL_S = 5.0
 
@@ -46,7 +46,9 @@ class Operations(Part, Service):
             return False
         try:
             if self._runner is None:
-                from taskharbor.bulk.runner import OperationRunner  # for the first look: most programs end before it
+                from taskharbor.store.bulk.runner import (
+                    OperationRunner,  # for the first look: most programs end before it
+                )
 
                 self._runner = OperationRunner(self._driver, self._clock, self._worker, self._observers)
             ran = await self._runner.run_one()

@@ -82,7 +82,7 @@ class OutcomeBuilder(Part):
         outcome = decision.outcome
         if handler is not None:
             outcome = masked_outcome(job, handler.signature.codec, outcome)
-            if self._deaths.is_told(job.type):
+            if self._deaths.is_death_task(job.type):
                 outcome = masked_told(job, handler.signature.codec, outcome)
         return self.final(delivery, outcome)
 
@@ -92,7 +92,7 @@ class OutcomeBuilder(Part):
             return outcome
         if ON_FAILURE_KEY in delivery.job.metadata and delivery.handler is not None:
             outcome = with_failure_steps(delivery.job, outcome, delivery.handler.signature.codec, self._clock.now())
-        return self._deaths.told_of(delivery.job, outcome, self._clock.now()) if self._deaths else outcome
+        return self._deaths.with_death_jobs(delivery.job, outcome, self._clock.now()) if self._deaths else outcome
 
     def _ack(self, delivery: Delivery, value: Any) -> Ack:
         """An Ack with the returned value, which may be anything, and may raise whatever is done with it."""
@@ -121,7 +121,7 @@ class OutcomeBuilder(Part):
 
     def _compiled(self, delivery: Delivery, workflow: Workflow) -> Spawned:
         try:
-            spawned = workflow.compile(delivery.job, self._clock.now())
+            spawned = workflow._compile(delivery.job, self._clock.now())
             jobs = tuple(spawned.jobs)
             if not all(type(job) is JobRecord for job in jobs) or type(spawned.handover) is not str:
                 raise TypeError("expected job records and the id of one of them")

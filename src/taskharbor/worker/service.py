@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Any
 
-from taskharbor.worker.stop_budget import StopBudget
+from taskharbor.worker.waiting import StopBudget
 
 
 class Service(ABC):

@@ -29,9 +29,8 @@ from taskharbor.worker.outage import RenewalGate
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.scheduler import Scheduler
 from taskharbor.worker.settler import Settler
-from taskharbor.worker.stop_budget import StopBudget
 from taskharbor.worker.upkeep import Upkeep
-from taskharbor.worker.waiting import first_of
+from taskharbor.worker.waiting import StopBudget, first_of
 
 if TYPE_CHECKING:
     from taskharbor.worker.supervisor.child_channel import ChildChannel

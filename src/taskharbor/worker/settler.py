@@ -30,7 +30,7 @@ from taskharbor.worker.outage import Backoff
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
-from taskharbor.worker.stop_budget import StopBudget
+from taskharbor.worker.waiting import StopBudget
 
 logger = logging.getLogger("taskharbor.worker")
 

@@ -17,7 +17,7 @@ from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
-from taskharbor.worker.stop_budget import StopBudget
+from taskharbor.worker.waiting import StopBudget
 
 BEAT_INTERVAL_S = 15.0
 CHECK_INTERVAL_S = 5.0  # between two checks whether the figures of the last heartbeat are still true

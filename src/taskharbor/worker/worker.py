@@ -1,6 +1,6 @@
 """The worker as users see it: its settings, handlers, signals, state and health.
 
-    new ──run──► starting (opens the store) ──► running ──stop, retire, hurry──► stopping ──► stopped ──run──► …
+    new ──run──► starting (opens the store) ──► running ──an order to stop──► stopping ──► stopped ──run──► …
 
 What runs the jobs is in `services`: made for each run, once the store is open.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.base import Driver
@@ -39,8 +40,7 @@ from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
 from taskharbor.worker.signals import StopSignals, own_signals
-from taskharbor.worker.stop_budget import StopBudget, cancelled, close, end_others
-from taskharbor.worker.waiting import first_of
+from taskharbor.worker.waiting import StopBudget, cancelled, close, end_others, first_of
 
 if TYPE_CHECKING:
     from taskharbor.worker.supervisor.child_channel import ChildChannel
@@ -62,7 +62,7 @@ class Worker:
     >>> worker.run(until_empty=True)
     """
 
-    declared_lifespan: Lifespan | None = None  # the harbor's, for child processes that cannot import the worker's own
+    _declared_lifespan: Lifespan | None = None  # the harbor's, for child processes that cannot import the worker's own
 
     @lists_worker_options
     def __init__(
@@ -105,23 +105,38 @@ class Worker:
             schedules=schedules,
         )
         self._source: Driver = open_driver(driver) if isinstance(driver, str) else driver
-        self._retry = retry
-        self._middleware = callables(middleware, "middleware")
-        self._call_middleware = callables(call_middleware, "call_middleware")
-        self._observers = Observers(logged(callables(observers, "observers")), interruptible=False)
-        self._codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self._clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self._handlers = handlers if handlers is not None else HandlerRegistry()
+        self._codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
+        self._observers = Observers(logged(callables(observers, "observers")), interruptible=False)
+        self._outage = Outage(self._settings.name, self._clock, self._observers)
+        self._parts = self._shared_parts(
+            middleware=callables(middleware, "middleware"),
+            call_middleware=callables(call_middleware, "call_middleware"),
+            child_processes=child_processes,
+            retry=retry,
+        )
         self._lifespan = check_lifespan(lifespan)
         self._overrides = overrides if overrides is not None else Overrides()
-        self._child_processes = child_processes
-        self._outage = Outage(self._settings.name, self._clock, self._observers)
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._services: Services | None = None
         self._has_declared = False  # its schedules are stored: that happens once, not with every run
-        self.channel: ChildChannel | None = None  # to the supervisor, which renews the leases; set before a run
+        self._channel: ChildChannel | None = None  # to the supervisor, which renews the leases; set before a run
+
+    def _shared_parts(self, **parts: Any) -> Callable[..., WorkerParts]:
+        """What is the same for each run."""
+        return partial(
+            WorkerParts,
+            settings=self._settings,
+            handlers=self._handlers,
+            clock=self._clock,
+            observers=self._observers,
+            outage=self._outage,
+            codec=self._codec,
+            **parts,
+        )
 
     def __repr__(self) -> str:
         return f"Worker({self.name!r}, queues={list(self._settings.queues)!r})"
@@ -195,7 +210,7 @@ class Worker:
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
-        if not len(self._handlers) and self.channel is None:  # under `worker run` the supervisor warns, once
+        if not len(self._handlers) and self._channel is None:  # under `worker run` the supervisor warns, once
             logger.warning("%r has no handlers, so it can run nothing: declare its tasks before it runs", self)
         driver = self._source.sibling()
         thrown_away = False
@@ -212,36 +227,29 @@ class Worker:
 
     def stop(self) -> None:
         """Take no more jobs, finish what is running, then return from `run`. Safe from any thread and any handler."""
-        self._call(self._stop.set)
-
-    def retire(self) -> None:
-        """Take no more jobs, and return from `run` when the last one has ended, however long that takes."""
-        self._call(self._retire.set)
+        self._order("stop")
 
     def hurry(self) -> None:
         """Stop, and give back what is running at once instead of waiting for the grace period."""
-        self._call(self._stop.set)
-        self._call(self._hurry.set)
-
-    def declare(self) -> None:
-        """Store the schedules that this program declares. A supervisor asks one of its processes to do so."""
-        self._call(self._declare)
+        self._order("hurry")
 
     def health(self) -> Health:
         """The health of the worker now. Safe from any thread."""
         services, error = self._services, self._outage.error
-        polled_at = services.fetcher.polled_at if services is not None else None
-        ago = None if polled_at is None else self._clock.monotonic() - polled_at
-        busy = services is not None and services.executor.room() <= 0
+        ago, busy, running, stuck, blocked_for = None, False, 0, 0, 0.0
+        if services is not None:
+            if services.fetcher.polled_at is not None:
+                ago = self._clock.monotonic() - services.fetcher.polled_at
+            busy, blocked_for = services.executor.room() <= 0, services.watch.blocked_for
+            running, stuck = len(services.capacity.running), services.capacity.stuck
+        slots = self._settings.concurrency
         fresh = ago is not None and ago < max(10.0, 5 * self._settings.poll_interval)
-        slots, stuck = self._settings.concurrency, services.capacity.stuck if services is not None else 0
-        blocked_for = services.watch.blocked_for if services is not None else 0.0
         able = error is None and stuck < slots and not blocked_for
         return Health(
             worker=self.name,
             state=self._state,
             ok=self._state == "running" and able and (busy or fresh),
-            running=len(services.capacity.running) if services is not None else 0,
+            running=running,
             busy=busy,
             polled_seconds_ago=ago,
             store_lost_for=self._outage.seconds,
@@ -251,14 +259,28 @@ class Worker:
             blocked_for=blocked_for,
         )
 
-    def _declare(self) -> None:
-        if self._services is not None:
-            self._services.scheduler.declare()
+    def _order(self, what: str) -> None:
+        """Carry out an order of the supervisor (`messages.ProcessOrder`), or of a signal. Safe from any thread."""
+        if self._loop is None:
+            self._obey(what)  # before the first run: nothing waits for it yet
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._obey, what)
+
+    def _obey(self, what: str) -> None:
+        if what == "declare":
+            if self._services is not None:
+                self._services.scheduler.declare()
+        elif what == "retire":
+            self._retire.set()
+        else:
+            self._stop.set()
+            if what == "hurry":
+                self._hurry.set()
 
     def _on_declared(self) -> None:
         self._has_declared = True
-        if self.channel is not None:
-            self.channel.declared()
+        if self._channel is not None:
+            self._channel.declared()
 
     async def _run_with_signals(self, until_empty: bool) -> None:
         with StopSignals(self._on_signal):
@@ -267,10 +289,7 @@ class Worker:
 
     def _on_signal(self, number: int) -> None:
         # Under a supervisor one signal to the whole group arrives twice: here, and as the supervisor's order.
-        if number > 1 or (self.channel is None and self._stop.is_set()):
-            self.hurry()
-        else:
-            self.stop()
+        self._order("hurry" if number > 1 or (self._channel is None and self._stop.is_set()) else "stop")
 
     async def _open(self, driver: Driver) -> bool:
         """Open the store; wait for one that is away, unless that is hopeless. False: stopped meanwhile."""
@@ -320,32 +339,21 @@ class Worker:
     async def _start(self, driver: Driver, until_empty: bool, lifespan: RunningLifespan | None) -> Services:
         injector = Injector(self._overrides)
         if lifespan is not None:
-            declared = self._overrides.of(self.declared_lifespan)
+            declared = self._overrides.of(self._declared_lifespan)
             injector = Injector(self._overrides, lifespan.function, lifespan.given, declared)
         injector.check(self._handlers)
-        settings, clock = self._settings, self._clock
-        parts = WorkerParts(
-            settings=settings,
+        parts = self._parts(
             driver=driver,
-            handlers=self._handlers,
-            clock=clock,
-            observers=self._observers,
-            outage=self._outage,
-            outcomes=OutcomeQueue(settings.concurrency),
-            middleware=self._middleware,
-            call_middleware=self._call_middleware,
             injector=injector,
-            child_processes=self._child_processes,
-            retry=self._retry,
-            codec=self._codec,
-            figures=FigureCounter(clock, settings.queues),
-            notes=None if "note" in driver.unkept else ProgressNotes(clock),
+            outcomes=OutcomeQueue(self._settings.concurrency),
+            figures=FigureCounter(self._clock, self._settings.queues),
+            notes=None if "note" in driver.unkept else ProgressNotes(self._clock),
         )
         services = self._services = Services(
             parts,
             until_empty=until_empty,
-            channel=self.channel,
-            declares=self.channel is None and not self._has_declared,
+            channel=self._channel,
+            declares=self._channel is None and not self._has_declared,
             on_declared=self._on_declared,
         )
         await services.start()
@@ -355,8 +363,8 @@ class Worker:
         """`services`: None if they could not start."""
         self._state = "stopping"
         await uninterrupted(asyncio.create_task(self._stop_all(services, lifespan)), self._hurry)
-        if self.channel is not None and services is not None:
-            self.channel.leave()
+        if self._channel is not None and services is not None:
+            self._channel.leave()
 
     async def _stop_all(self, services: Services | None, lifespan: RunningLifespan | None) -> None:
         budget = StopBudget(self._hurry)
@@ -366,9 +374,3 @@ class Worker:
         finally:
             if lifespan is not None:
                 await lifespan.leave(budget)
-
-    def _call(self, function: Callable[[], None]) -> None:
-        if self._loop is None:
-            function()  # before the first run: nothing waits for it yet
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function)

@@ -19,7 +19,7 @@ def loops(request: HttpRequest) -> HttpResponse:
     """How many event loops of this process have opened the store."""
     from taskharbor.django import harbor
 
-    return HttpResponse(str(len(harbor.client._drivers._by_loop)))
+    return HttpResponse(str(len(harbor._store.drivers._by_loop)))
 
 
 urlpatterns = [

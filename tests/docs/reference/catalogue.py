@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from taskharbor.drivers import kit
+
 
 class Page(NamedTuple):
     """A page: its file, its title, what it is for (in the index), its opening, what it shows in full or in brief."""
@@ -157,6 +159,13 @@ PAGES = (
         "[Writing a driver](../writing-a-driver.md).",
         (),
         ("taskharbor.drivers", "taskharbor.conformance"),
+    ),
+    Page(
+        "kit",
+        "The driver kit",
+        "functions for authors of drivers: everything that does not depend on a store",
+        "[Writing a driver](../writing-a-driver.md#what-you-write-and-what-is-given) says which is for what.",
+        _of("taskharbor.drivers.kit", *kit.__all__),
     ),
     Page(
         "omniq",

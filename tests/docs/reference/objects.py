@@ -54,13 +54,8 @@ INTERNAL = {
     "JsonCodec": {"encode_as", "reader"},
     "Faults": {"alone", "take", "saw", "note", "lost"},
     "CancelSignal": {"set"},
-    "Operation": {"aaction", "aretry"},
-    "Client": {
-        "isolate", "restore", "emit", "enqueue_calls", "aenqueue_calls", "store", "astore", "task_handle", "budget",
-        "blocking", "observers", "needs",
-    } | {name for name in vars(StoreCalls) if not name.startswith("_")},  # the harbor's, which explains them
+    "Client": {name for name in vars(StoreCalls) if not name.startswith("_")},  # the harbor's, which explains them
     "Worker": {"channel"},
-    "Jobs": {"given"},
     "AsyncOmniQ": {name for name in vars(OmniQ) if not name.startswith("_")},  # those of OmniQ, awaited
 }  # fmt: skip
 """Methods that other parts of the library call."""
@@ -139,8 +134,11 @@ def _class(kind: type[Any], name: str, level: int) -> Iterator[str]:
 
 
 def is_made_by_users(kind: type[Any]) -> bool:
-    """Whether a program calls the class itself. Handles and listings are made by methods, from a client."""
-    return "client" not in inspect.signature(kind.__init__).parameters and kind.__name__ not in MADE_FOR_USERS
+    """Whether a program calls the class itself. Handles and listings are made by methods."""
+    return (
+        not {"client", "store"} & set(inspect.signature(kind.__init__).parameters)
+        and kind.__name__ not in MADE_FOR_USERS
+    )
 
 
 def own_fields(kind: type[Any]) -> list[Field]:

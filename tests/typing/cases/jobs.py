@@ -39,7 +39,7 @@ def plain(to: str, subject: str = "Hello") -> int:
 
 job = assert_type(plain.job("01J"), JobHandle[int])
 assert_type(harbor.job("01J"), JobHandle[Any])
-assert_type(Client("memory://").job("01J"), JobHandle[Any])
+assert_type(Client("memory://").handle("01J"), JobHandle[Any])
 assert_type(job.result(3), int)
 info = assert_type(job.info(), JobInfo)
 assert_type(job.executions(), list[Attempt])

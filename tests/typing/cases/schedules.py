@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
 
-from taskharbor import Client, Harbor, JobContext, JobHandle, JobRequest, ScheduleInfo, Schedules, Worker
+from taskharbor import Harbor, JobContext, JobHandle, JobRequest, ScheduleInfo, Schedules, Worker
 from taskharbor.flow import chain, group
 
 harbor = Harbor("memory://")
@@ -32,7 +32,7 @@ assert_type(harbor.worker(schedules=False), Worker)
 schedules = assert_type(harbor.schedules, Schedules)
 info = assert_type(schedules.add("sync", report.s(), every=3600, by="ada"), ScheduleInfo)
 schedules.add("flow", chain(report.s(), report.s()), cron="@daily")
-Client("memory://").schedules.add("job", JobRequest(type="email:send"), cron="@daily")
+schedules.add("job", JobRequest(type="email:send"), cron="@daily")
 assert_type(schedules.get("sync"), ScheduleInfo)
 assert_type(schedules.edit("sync", cron="0 4 * * *", tz="UTC", end_at=None, by="ada"), ScheduleInfo)
 assert_type(schedules.pause("sync"), ScheduleInfo)

@@ -1,38 +1,36 @@
-"""What an operator does with jobs. Nothing here is on a worker's way, so it may be slow."""
+"""What an operator does with jobs and queues. Nothing here is on a worker's way, so it may be slow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from msgspec import structs
+import msgspec
 
-from taskharbor.drivers import (
-    CANCELLED_REASON,
-    FLOW_CANCELLED_REASON,
-    DriverError,
-    Seen,
-    State,
-    WorkerInfo,
-    check_name,
-    replace,
+from taskharbor.drivers import CANCELLED_REASON, FLOW_CANCELLED_REASON, DriverError, Seen, State, WorkerInfo, check_name
+from taskharbor.drivers.kit import (
+    WORKER_FORGOTTEN_AFTER,
+    changed_since,
+    check_moment,
+    no_job,
+    paired,
+    still_needed,
+    to_us,
+    wrong_state,
 )
-from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER
-from taskharbor.drivers.damage import readable
-from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
-from taskharbor.model.bounds import check_moment
-from taskharbor_mystore import flows
-from taskharbor_mystore.store import Row, Store
+from taskharbor_mystore.connection import Session
+from taskharbor_mystore.flows import link, needed_by, waiting_for
+from taskharbor_mystore.rows import Row, all_rows, finish, forget, load, make_ready, note_arrival, update
 
 
 def _for_each(
-    store: Store, ids: Sequence[str], seen: Sequence[Seen] | None, act: Callable[[Row], DriverError | None]
+    session: Session, ids: Sequence[str], seen: Sequence[Seen] | None, act: Callable[[Row], DriverError | None]
 ) -> list[DriverError | None]:
     def one(id: str, expected: Seen | None) -> DriverError | None:
-        row = store.rows.get(id)
+        row = load(session, id)
         if row is None:
             return no_job(id)
-        record = readable(row.record)
+        record = row.readable()
         if expected is not None and expected != Seen(record.deliveries, record.edits, record.finished_at):
             return changed_since(id)
         return act(row)
@@ -41,7 +39,7 @@ def _for_each(
 
 
 def requeue(
-    store: Store,
+    session: Session,
     ids: Sequence[str],
     now: datetime,
     run_at: datetime | None,
@@ -55,78 +53,87 @@ def requeue(
         state = row.state_at(now)
         if state is not State.DLQ and state is not State.CANCELLED:
             return wrong_state(row.record.id, state, "requeue")
-        attempts = 0 if reset_attempts else row.record.attempts
-        row.record = replace(row.record, reason="", finished_at=None, lost=0, run_at=run_at, attempts=attempts)
-        store.cancelled_flows.discard(row.record.flow_id or "")
-        flows.link(store, row)
-        if flows.waiting_for(store, row):
-            row.state = State.BLOCKED
+        session.run("DELETE FROM cancelled_flows WHERE flow_id = ?", row.readable().flow_id)
+        link(session, row)
+        changes = {"reason": "", "finished_at": None, "lost": 0, "run_at": run_at}
+        if reset_attempts:
+            changes["attempts"] = 0
+        if waiting_for(session, row):
+            update(session, row.num, state="blocked", **changes)
         else:
-            store.make_ready(row, now)
+            make_ready(session, row, now, **changes)
         return None
 
-    return _for_each(store, ids, seen, act)
+    return _for_each(session, ids, seen, act)
 
 
 def cancel(
-    store: Store,
+    session: Session,
     ids: Sequence[str],
     now: datetime,
-    reason: str = CANCELLED_REASON,
     seen: Sequence[Seen] | None = None,
+    reason: str = CANCELLED_REASON,
 ) -> list[DriverError | None]:
     def act(row: Row) -> DriverError | None:
         state = row.state_at(now)
         if state is State.DONE or state is State.DLQ:
             return wrong_state(row.record.id, state, "cancel")
         if state is not State.CANCELLED:
-            store.finish(row, State.CANCELLED, now, reason=reason)
+            finish(session, row, State.CANCELLED, now, reason=reason)
         return None
 
-    return _for_each(store, ids, seen, act)
+    return _for_each(session, ids, seen, act)
 
 
-def cancel_flow(store: Store, flow_id: str, now: datetime) -> int:
-    rows = [row for row in store.rows.values() if row.record.flow_id == flow_id]
+def cancel_flow(session: Session, flow_id: str, now: datetime) -> int:
+    rows = all_rows(session, "SELECT * FROM jobs WHERE flow_id = ?", flow_id)
     if rows:
-        store.cancelled_flows.add(flow_id)
+        session.run("INSERT OR IGNORE INTO cancelled_flows (flow_id) VALUES (?)", flow_id)
     open_ids = [row.record.id for row in rows if not row.state_at(now).terminal]
-    cancel(store, open_ids, now, FLOW_CANCELLED_REASON)
+    cancel(session, open_ids, now, reason=FLOW_CANCELLED_REASON)
     return len(open_ids)
 
 
-def _needed_by(store: Store, row: Row) -> int:
-    return sum(other.unfinished for other in flows.dependents_of(store, row))
-
-
-def delete(store: Store, ids: Sequence[str], seen: Sequence[Seen] | None) -> list[DriverError | None]:
+def delete(session: Session, ids: Sequence[str], seen: Sequence[Seen] | None) -> list[DriverError | None]:
     def act(row: Row) -> DriverError | None:
-        needed = _needed_by(store, row)
+        needed = needed_by(session, row)
         if needed:
             return still_needed(row.record.id, needed)
-        store.forget(row)
+        forget(session, row)
         return None
 
-    return _for_each(store, ids, seen, act)
+    return _for_each(session, ids, seen, act)
 
 
-def prune(store: Store, before: datetime, limit: int) -> int:
-    open_flows = {row.record.flow_id for row in store.rows.values() if row.unfinished} - {None}
-    rows = [
-        row
-        for row in store.rows.values()
-        if not row.unfinished and row.record.finished_at is not None and row.record.finished_at < before
-        if row.record.flow_id not in open_flows and not _needed_by(store, row)
-    ]
-    pruned = rows[: max(limit, 0)]
-    for row in pruned:
-        store.forget(row)
-    return len(pruned)
+def prune(session: Session, before: datetime, limit: int) -> int:
+    """Forget jobs that ended long ago, in flows that have ended, which no unfinished job needs."""
+    rows = all_rows(
+        session,
+        "SELECT * FROM jobs WHERE state IN ('done', 'cancelled') AND finished_at < ? AND NOT EXISTS ("
+        "SELECT * FROM jobs AS other WHERE other.flow_id = jobs.flow_id AND other.state NOT IN ('done', 'cancelled')) "
+        "AND NOT EXISTS (SELECT * FROM edges JOIN jobs AS other ON other.num = edges.job "
+        "WHERE edges.dependency = jobs.num AND other.state NOT IN ('done', 'cancelled')) ORDER BY finished_at LIMIT ?",
+        to_us(before),
+        max(limit, 0),
+    )
+    for row in rows:
+        forget(session, row)
+    return len(rows)
 
 
-def beat(store: Store, info: WorkerInfo, now: datetime) -> None:
+def pause(session: Session, queue: str) -> None:
+    check_name(queue, "queue")
+    session.run("INSERT OR IGNORE INTO queues (name) VALUES (?)", queue)
+    session.run("UPDATE queues SET paused = 1 WHERE name = ?", queue)
+
+
+def resume(session: Session, queue: str) -> None:
+    if session.run("UPDATE queues SET paused = 0 WHERE name = ?", queue):
+        note_arrival(session, queue)
+
+
+def beat(session: Session, info: WorkerInfo, now: datetime) -> None:
     check_name(info.worker, "worker")
-    store.workers[info.worker] = structs.replace(info, seen_at=now)
-    for name, worker in list(store.workers.items()):
-        if worker.seen_at <= now - WORKER_FORGOTTEN_AFTER:
-            del store.workers[name]
+    text = msgspec.json.encode(msgspec.structs.replace(info, seen_at=now)).decode()
+    session.run("INSERT OR REPLACE INTO workers VALUES (?, ?, ?)", info.worker, to_us(now), text)
+    session.run("DELETE FROM workers WHERE seen_at <= ?", to_us(now - WORKER_FORGOTTEN_AFTER))

@@ -7,6 +7,7 @@ nothing: core computes backoffs and says that a job is dead.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -26,135 +27,132 @@ from taskharbor.drivers import (
     QueueHead,
     Reserved,
     Seen,
+    StoreMissing,
     TaskHarborError,
     WorkerInfo,
     check_name,
 )
-from taskharbor.model.times import from_ms
+from taskharbor.drivers.kit import accepts_any_name, from_us
 from taskharbor_mystore import admin, reading
+from taskharbor_mystore.connection import Connection
 from taskharbor_mystore.enqueue import enqueue
-from taskharbor_mystore.heads import heads
 from taskharbor_mystore.leases import extend, release
 from taskharbor_mystore.options import parse
-from taskharbor_mystore.reserve import reserve
+from taskharbor_mystore.reserve import arrivals, reserve
 from taskharbor_mystore.settle import settle
-from taskharbor_mystore.store import Store, connect
 
-POLL_EVERY_S = 0.02
+POLL_EVERY_S = 0.05
 
 
+@accepts_any_name
 class MyStoreDriver(Driver):
-    """`mystore://host/name`. `Driver` has a default for every verb that this store lacks."""
+    """`mystore:///path/jobs.db`. `Driver` has a default for every verb that this store lacks."""
 
     unkept = ATTEMPT_FIELDS
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._options = parse(dsn)
-        self._store: Store = connect(self._options.address)  # yours: connect in open()
-        self._drained: dict[str, int] = {}  # queue → its last arrival when a reserve left nothing there
+        self._connection = Connection(self._options.path)
+        self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve left nothing there
 
     @property
     def retention(self) -> timedelta:
         return self._options.retention
 
     async def open(self) -> None:
-        """Connect, and create what an empty store lacks; twenty processes may do so at once."""
+        """Connect, and create the tables that an empty store lacks."""
+        await self._connection.open()
+
+    async def open_existing(self) -> None:
+        """Open for a program that only reads: nothing is created."""
+        if not await asyncio.to_thread(os.path.exists, self._options.path):
+            raise StoreMissing(f"no store at {self._options.path}")
+        await self.open()
 
     async def close(self) -> None:
-        """Close connections. Jobs inflight run again after their leases."""
+        """Close the connection. Jobs inflight run again after their leases."""
+        await self._connection.close()
 
     def sibling(self) -> MyStoreDriver:
         return MyStoreDriver(self._dsn)
 
     async def server_time(self) -> datetime:
-        """The store's own clock, which all workers follow. It must not go back."""
-        return from_ms(int(time.time() * 1000))
+        """The store's own clock, which all workers follow: for a file, that of the machine. It must not go back."""
+        return from_us(time.time_ns() // 1_000_000 * 1000)
 
     # The four verbs
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        with self._store.lock:
-            return enqueue(self._store, jobs, now, self._options.max_payload)
+        return await self._connection.call(enqueue, jobs, now, self._options.max_payload)
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
         if worker:
             check_name(worker, "worker")
-        with self._store.lock:
-            reserved = reserve(self._store, queues, now, lease_for, limit, worker)
-            if len(reserved) < limit:
-                self._drained.update({queue: self._store.arrived.get(queue, 0) for queue in queues})
-            return reserved
+        reserved, arrived = await self._connection.call(
+            lambda session: (reserve(session, queues, now, lease_for, limit, worker), arrivals(session, queues))
+        )
+        if len(reserved) < limit:
+            self._seen.update(arrived)
+        return reserved
 
     async def extend(
-        self,
-        leases: Sequence[Lease],
-        now: datetime,
-        lease_for: timedelta,
-        notes: Mapping[str, bytes] | None = None,
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta, notes: Mapping[str, bytes] | None = None
     ) -> list[Lease | DriverError]:
-        with self._store.lock:
-            return extend(self._store, leases, now, lease_for)
+        return await self._connection.call(extend, leases, now, lease_for)
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
-        with self._store.lock:
-            return settle(self._store, outcomes, now, self._options.max_payload)
+        return await self._connection.call(settle, outcomes, now, self._options.max_payload)
 
     # Beside the verbs
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        with self._store.lock:
-            return reading.results(self._store, ids)
+        return await self._connection.call(reading.results, ids)
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        with self._store.lock:
-            return release(self._store, worker, now, keep)
+        return await self._connection.call(release, worker, now, keep)
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        """Only a hint, so polling will do in the beginning. Yours may subscribe to a notification of the store."""
+        """Only a hint, so polling will do. Yours may subscribe to a notification of the store instead."""
         ends = asyncio.get_running_loop().time() + timeout
         while True:
-            if any(self._store.arrived.get(queue, 0) > self._drained.get(queue, 0) for queue in queues):
+            arrived = await self._connection.call(arrivals, queues)
+            if any(number > self._seen.get(queue, 0) for queue, number in arrived.items()):
                 return True
             left = ends - asyncio.get_running_loop().time()
             if left <= 0:
                 return False
             await asyncio.sleep(min(left, POLL_EVERY_S))
 
-    # Pause
+    # Queues
 
     async def pause(self, queue: str) -> None:
-        check_name(queue, "queue")
-        with self._store.lock:
-            self._store.paused.add(queue)
+        await self._connection.call(admin.pause, queue)
 
     async def resume(self, queue: str) -> None:
-        with self._store.lock:
-            self._store.paused.discard(queue)
-            self._store.arrived[queue] = self._store.next_number()
+        await self._connection.call(admin.resume, queue)
 
     async def is_paused(self, queue: str) -> bool:
-        return queue in self._store.paused
+        return await self._connection.call(reading.is_paused, queue)
 
     async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
-        with self._store.lock:
-            return heads(self._store, queues, now, n)
-
-    # Admin
-
-    async def inspect(self, id: str, now: datetime) -> JobInfo:
-        with self._store.lock:
-            return reading.inspect(self._store, id, now)
+        return await self._connection.call(reading.heads, queues, now, n)
 
     async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
-        with self._store.lock:
-            return reading.counts(self._store, now, cap)
+        return await self._connection.call(reading.counts, now, cap)
 
     async def queues(self) -> list[str]:
-        with self._store.lock:
-            return sorted({row.record.queue for row in self._store.rows.values()} | self._store.paused)
+        return await self._connection.call(reading.queues)
+
+    # Jobs and flows
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        return await self._connection.call(reading.inspect, id, now)
+
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
+        return await self._connection.call(reading.list_jobs, now, wanted)
 
     async def requeue(
         self,
@@ -164,39 +162,29 @@ class MyStoreDriver(Driver):
         reset_attempts: bool = False,
         seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
-        with self._store.lock:
-            return admin.requeue(self._store, ids, now, run_at, reset_attempts, seen)
+        return await self._connection.call(admin.requeue, ids, now, run_at, reset_attempts, seen)
 
     async def cancel(
         self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
     ) -> list[DriverError | None]:
-        with self._store.lock:
-            return admin.cancel(self._store, ids, now, seen=seen)
+        return await self._connection.call(admin.cancel, ids, now, seen)
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
-        with self._store.lock:
-            return admin.delete(self._store, ids, seen)
+        return await self._connection.call(admin.delete, ids, seen)
 
     async def prune(self, before: datetime, limit: int) -> int:
-        with self._store.lock:
-            return admin.prune(self._store, before, limit)
+        return await self._connection.call(admin.prune, before, limit)
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        with self._store.lock:
-            return reading.flow(self._store, flow_id, now)
+        return await self._connection.call(reading.flow, flow_id, now)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        with self._store.lock:
-            return admin.cancel_flow(self._store, flow_id, now)
+        return await self._connection.call(admin.cancel_flow, flow_id, now)
+
+    # Workers
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        with self._store.lock:
-            admin.beat(self._store, info, now)
+        await self._connection.call(admin.beat, info, now)
 
     async def workers(self, now: datetime) -> list[WorkerInfo]:
-        with self._store.lock:
-            return reading.workers(self._store, now)
-
-    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
-        with self._store.lock:
-            return reading.list_jobs(self._store, now, wanted)
+        return await self._connection.call(reading.workers, now)

@@ -1,4 +1,4 @@
-"""Enqueueing: `taskharbor.drivers.planning` decides, and may refuse; then the new jobs are stored."""
+"""Enqueueing: `plan_jobs` decides, and may refuse; then the new jobs are stored."""
 
 from __future__ import annotations
 
@@ -6,71 +6,67 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
-from taskharbor.drivers import FLOW_CANCELLED_REASON, Ack, Enqueued, JobRecord, State, check_job, planning, replace
-from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
-from taskharbor.model.job import EPOCH
+from taskharbor.drivers import FLOW_CANCELLED_REASON, Ack, Enqueued, JobRecord, State, check_job
+from taskharbor.drivers.kit import Facts, JobFacts, Lookup, Plan, as_new, heir_of, plan_jobs, run_plan
+from taskharbor_mystore.connection import Session
 from taskharbor_mystore.flows import link, waiting_for
-from taskharbor_mystore.store import Row, Store
+from taskharbor_mystore.rows import Row, finish, insert, load, make_ready, note_arrival
 
 
-def enqueue(store: Store, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
+def enqueue(session: Session, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
     """Store jobs, all or none."""
     for job in jobs:
         check_job(job, max_payload)
-    plan = plan_of(store, jobs)
-    store_jobs(store, plan.fresh.values(), now)
+    plan = plan_of(session, jobs)
+    store_jobs(session, plan.fresh.values(), now)
     return plan.results
 
 
-def plan_of(store: Store, jobs: Sequence[JobRecord]) -> Plan[JobFacts]:
+def plan_of(session: Session, jobs: Sequence[JobRecord]) -> Plan:
     """Which jobs are new, with their dependencies resolved; InvalidJob if they cannot be stored."""
-    return run(plan_jobs(jobs), partial(_look_up, store))
+    return run_plan(plan_jobs(jobs), partial(_look_up, session))
 
 
-def heir_of(store: Store, plan: Plan[JobFacts], ack: Ack, dependents: list[Row]) -> str | None:
+def heir_in(session: Session, plan: Plan, ack: Ack, dependents: Iterable[Row]) -> str | None:
     """The job that takes over from an acked one; InvalidJob if it cannot."""
-    return planning.heir_of(plan, ack, {row.record.id for row in dependents}, partial(_look_up, store))
+    return heir_of(plan, ack, {row.record.id for row in dependents}, partial(_look_up, session))
 
 
-def _look_up(store: Store, lookup: Lookup) -> Facts[JobFacts]:
-    """The facts that a plan asks for: yours is one query over `lookup.ids` and one over `lookup.keys`."""
-    rows = [store.rows[id] for id in lookup.ids if id in store.rows]
-    by_key = {(row.record.queue, row.record.idempotency_key): id for id, row in store.rows.items() if lookup.keys}
-    return Facts(
-        {row.record.id: JobFacts(row.state is State.DONE, row.record.handed_to, row.record.depends_on) for row in rows},
-        {key: by_key[key] for key in lookup.keys if key in by_key},
-    )
+def _look_up(session: Session, lookup: Lookup) -> Facts:
+    """The facts that a plan asks for. Where each query is a round trip, ask for all ids, and for all keys, at once."""
+    rows = {id: row for id in lookup.ids if (row := load(session, id)) is not None}
+    jobs = {
+        id: JobFacts(row.state == "done", row.readable().handed_to, row.readable().depends_on)
+        for id, row in rows.items()
+    }
+    keys = {}
+    for queue, key in lookup.keys:
+        found = session.row("SELECT id FROM jobs WHERE queue = ? AND idempotency_key = ?", queue, key)
+        if found is not None:
+            keys[queue, key] = found["id"]
+    return Facts(jobs, keys)
 
 
-def store_jobs(store: Store, jobs: Iterable[JobRecord], now: datetime) -> None:
+def store_jobs(session: Session, jobs: Iterable[JobRecord], now: datetime) -> None:
     """Store new jobs. All are there before the first is linked: they may depend on each other."""
-    rows = []
+    ids = []
     for job in jobs:
-        rows.append(Row(_as_new(job, now), store.next_number()))
-        store.rows[job.id] = rows[-1]
+        insert(session, as_new(job, now))
+        ids.append(job.id)
         if job.group is not None and job.group_limit > 0:
-            store.group_limits.setdefault((job.queue, job.group), job.group_limit)
-            store.arrived[job.queue] = store.number
-    for row in rows:
-        link(store, row)
-        if row.record.flow_id in store.cancelled_flows:
-            store.finish(row, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
-        elif not waiting_for(store, row):
-            store.make_ready(row, now)
+            _set_capacity(session, job.queue, job.group, job.group_limit)
+    for row in [row for id in ids if (row := load(session, id)) is not None]:
+        link(session, row)
+        cancelled = session.row("SELECT * FROM cancelled_flows WHERE flow_id = ?", row.record.flow_id)
+        if cancelled is not None:
+            finish(session, row, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
+        elif not waiting_for(session, row):
+            make_ready(session, row, now)
 
 
-def _as_new(job: JobRecord, now: datetime) -> JobRecord:
-    """The record with the fields that only the store writes at their start."""
-    return replace(
-        job,
-        deliveries=0,
-        lost=0,
-        handed_to=None,
-        failed_at=None,
-        finished_at=None,
-        result=None,
-        last_error="",
-        reason="",
-        metadata=dict(job.metadata),
-        created_at=now if job.created_at == EPOCH else job.created_at,
-    )
+def _set_capacity(session: Session, queue: str, group: str, capacity: int) -> None:
+    """The first limit that a group is given counts."""
+    session.run("INSERT OR IGNORE INTO groups (queue, name) VALUES (?, ?)", queue, group)
+    sql = "UPDATE groups SET capacity = ? WHERE queue = ? AND name = ? AND capacity = 0"
+    if session.run(sql, capacity, queue, group):
+        note_arrival(session, queue)

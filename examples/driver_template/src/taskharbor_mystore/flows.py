@@ -2,49 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from taskharbor.drivers import State, replace
-from taskharbor_mystore.store import Row, Store
+from taskharbor_mystore.connection import Session
+from taskharbor_mystore.rows import Row, all_rows, load, make_ready, update
 
 
-def link(store: Store, row: Row) -> None:
+def link(session: Session, row: Row) -> None:
     """Note which rows its dependencies are: another job may get the id of one that was deleted."""
-    row.edges = {id: store.rows[id].stored for id in row.record.depends_on if id in store.rows}
+    session.run("DELETE FROM edges WHERE job = ?", row.num)
+    for place, id in enumerate(row.readable().depends_on):
+        session.run("INSERT OR IGNORE INTO edges SELECT ?, num, ? FROM jobs WHERE id = ?", row.num, place, id)
 
 
-def waiting_for(store: Store, row: Row) -> tuple[str, ...]:
+def waiting_for(session: Session, row: Row) -> tuple[str, ...]:
     """The dependencies that are not done, in their order, each once."""
-    return tuple(
-        id
-        for id, stored in row.edges.items()
-        if id in store.rows and store.rows[id].stored == stored and store.rows[id].state is not State.DONE
+    found = session.rows(
+        "SELECT jobs.id FROM edges JOIN jobs ON jobs.num = edges.dependency "
+        "WHERE edges.job = ? AND jobs.state IS NOT 'done' ORDER BY edges.place",
+        row.num,
+    )
+    return tuple(each["id"] for each in found)
+
+
+def dependents_of(session: Session, row: Row) -> list[Row]:
+    """The jobs that depend on this one, in the order in which they were stored."""
+    return all_rows(
+        session,
+        "SELECT jobs.* FROM edges JOIN jobs ON jobs.num = edges.job WHERE edges.dependency = ? ORDER BY jobs.num",
+        row.num,
     )
 
 
-def dependents_of(store: Store, row: Row) -> list[Row]:
-    """The jobs that depend on this one, in the order in which they were stored."""
-    return [other for other in store.rows.values() if other.edges.get(row.record.id) == row.stored]
+def needed_by(session: Session, row: Row) -> int:
+    """How many jobs depend on this one that are neither done nor cancelled: a dead job may be requeued."""
+    found = session.row(
+        "SELECT count(*) FROM edges JOIN jobs ON jobs.num = edges.job "
+        "WHERE edges.dependency = ? AND (jobs.state IS NULL OR jobs.state NOT IN ('done', 'cancelled'))",
+        row.num,
+    )
+    return int(found[0]) if found is not None else 0
 
 
-def release(store: Store, dependents: list[Row], now: datetime) -> None:
+def release(session: Session, dependents: Sequence[Row], now: datetime) -> None:
     """Make those ready that wait for nothing else."""
     for row in dependents:
-        if row.state is State.BLOCKED and not waiting_for(store, row):
-            store.make_ready(row, now)
+        if row.state == "blocked" and not waiting_for(session, row):
+            make_ready(session, row, now)
 
 
-def hand_over(dependents: list[Row], old: Row, heir: Row) -> None:
+def hand_over(session: Session, dependents: Sequence[Row], old: Row, heir: Row) -> None:
     """Put `heir` in the place of `old`, wherever it is depended on."""
     for row in dependents:
-        ids = tuple(heir.record.id if id == old.record.id else id for id in row.record.depends_on)
-        row.record = replace(row.record, depends_on=ids)
-        edges = {**row.edges, heir.record.id: heir.stored}
-        row.edges = {id: edges[id] for id in ids if id in edges}
+        ids = tuple(heir.record.id if id == old.record.id else id for id in row.readable().depends_on)
+        update(session, row.num, depends_on=ids)
+        session.run(
+            "INSERT INTO edges SELECT job, ?, place FROM edges WHERE job = ? AND dependency = ? "
+            "ON CONFLICT (job, dependency) DO UPDATE SET place = min(place, excluded.place)",
+            heir.num,
+            row.num,
+            old.num,
+        )
+        session.run("DELETE FROM edges WHERE job = ? AND dependency = ?", row.num, old.num)
 
 
-def last_in_place(store: Store, row: Row) -> Row:
+def last_in_place(session: Session, row: Row) -> Row:
     """The job that has the place of this one now, over however many handovers."""
-    while row.record.handed_to is not None and row.record.handed_to in store.rows:
-        row = store.rows[row.record.handed_to]
+    while (heir_id := row.readable().handed_to) is not None and (heir := load(session, heir_id)) is not None:
+        row = heir
     return row

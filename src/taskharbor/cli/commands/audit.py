@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.commands.list import choose_time, page_options
 from taskharbor.cli.errors import usage_error
+from taskharbor.cli.options import choose_time, page_options, since, time, word
 from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.time_options import parse_time
 from taskharbor.drivers.base import Driver
 from taskharbor.model.audit import AuditEntry
 from taskharbor.ops import json_output
-from taskharbor.ops.audit_page import outcome_of, read_audit, what_of
-from taskharbor.ops.timefmt import format_moment
+from taskharbor.ops.operation_words import outcome_of, what_of
+from taskharbor.store.audit import read_audit
+from taskharbor.store.timefmt import format_moment
 
 COLUMNS = (
     Column("when", whole=True),
@@ -30,14 +30,9 @@ COLUMNS = (
 
 
 @click.command()
-@click.option(
-    "--since",
-    callback=parse_time,
-    metavar="TIME",
-    help="Only what was done at this time or later. 2h and 1d mean that long ago; a moment is 2030-01-31T09:00:00Z.",
-)
-@click.option("--until", callback=parse_time, metavar="TIME", help="Only what was done before this time.")
-@click.option("--by", metavar="NAME", help="Only what this person did.")
+@since("Only what was done at this time or later")
+@time("--until", "Only what was done before this time.")
+@word("--by", "NAME", "Only what this person did.")
 @page_options
 @shared
 def audit(target: Target, **query: Any) -> None:

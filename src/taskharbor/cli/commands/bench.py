@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taskharbor.cli.commands.worker import concurrency_option
+from taskharbor.cli.options import number
 from taskharbor.cli.output import write_facts, write_json
 from taskharbor.cli.target import Target, shared
 
@@ -19,14 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 1_000_000),
-    metavar="N",
-    default=5000,
-    show_default=True,
-    help="How many jobs to run.",
-)
+@number("--jobs", "How many jobs to run.", high=1_000_000, default=5000)
 @concurrency_option("Jobs that the worker runs at once.")
 @shared
 def bench(target: Target, jobs: int, concurrency: int) -> None:

@@ -7,16 +7,15 @@ import sys
 import click
 
 from taskharbor.cli.errors import EXIT_REFUSED, usage_error
-from taskharbor.cli.output import write, write_json
+from taskharbor.cli.options import word
+from taskharbor.cli.output import write_answer
 from taskharbor.cli.target import Target, shared
-from taskharbor.ops.text import clean
+from taskharbor.store.text import clean
 
 
 @click.command()
-@click.option("--theme", "themes", multiple=True, metavar="NAME", help="Run only this theme of cases (repeatable).")
-@click.option(
-    "--namespace", metavar="TEXT", help="For a store that is not empty: prefix of the names that the cases use."
-)
+@word("--theme", "NAME", "Run only this theme of cases (repeatable).", "themes", multiple=True)
+@word("--namespace", "TEXT", "For a store that is not empty: prefix of the names that the cases use.")
 @shared
 def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) -> None:
     """Test a driver against the driver contract.
@@ -43,19 +42,11 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
         report = run(target.given, themes=list(themes) or None, namespace=namespace)
     except (StoreNotEmpty, ValueError, RuntimeError) as error:
         raise usage_error(str(error)) from error
-    if target.json:
-        numbers = {
-            "passed": len(report.passed),
-            "failed": len(report.failed),
-            "skipped": len(report.skipped),
-            "not_offered": len(report.not_offered),
-        }
-        cases = [
-            {"theme": each.case.theme, "title": each.case.title, "verdict": each.verdict.value, "text": each.text}
-            for each in report.results
-        ]
-        write_json({"ok": report.ok, **numbers, "cases": cases})
-    else:
-        write(clean(str(report)))
+    numbers = {name: len(getattr(report, name)) for name in ("passed", "failed", "skipped", "not_offered")}
+    cases = [
+        {"theme": each.case.theme, "title": each.case.title, "verdict": each.verdict.value, "text": each.text}
+        for each in report.results
+    ]
+    write_answer(target, {"ok": report.ok, **numbers, "cases": cases}, clean(str(report)))
     if not report.ok:
         sys.exit(EXIT_REFUSED)

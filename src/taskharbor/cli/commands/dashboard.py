@@ -6,36 +6,28 @@ from typing import Any
 
 import click
 
+from taskharbor.cli.options import flag, number, word
 from taskharbor.cli.target import Target, importing, shared
 
 
 @click.command()
-@click.option("--host", metavar="NAME", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), metavar="N", default=8420, show_default=True, help="0: any free port."
-)
-@click.option("--read-only", is_flag=True, help="Refuse every change.")
-@click.option(
+@word("--host", "NAME", "The address to listen on.", default="127.0.0.1", show_default=True)
+@number("--port", "0: any free port.", low=0, high=65535, default=8420)
+@flag("--read-only", "Refuse every change.")
+@word(
     "--token-file",
+    "FILE",
+    "Let in a person who knows the token in this file, 32 characters or more.  [env: TASKHARBOR_DASHBOARD_TOKEN]",
     type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Let in a person who knows the token in this file, 32 characters or more.  [env: TASKHARBOR_DASHBOARD_TOKEN]",
 )
-@click.option(
+@flag(
     "--secure-cookie",
-    is_flag=True,
-    help="Mark the cookie Secure: behind a proxy that serves https, browsers then never send it over http.",
+    "Mark the cookie Secure: behind a proxy that serves https, browsers then never send it over http.",
 )
-@click.option("--access", metavar="MODULE:NAME", help="A function of the request that returns an Access.")
-@click.option(
-    "--allow-host", multiple=True, metavar="NAME", help="Serve requests for this host name as well (repeatable)."
-)
-@click.option(
-    "--redact", multiple=True, metavar="FIELD", help="Hide this field even in a revealed payload (repeatable)."
-)
-@click.option(
-    "--title", metavar="TEXT", default="TaskHarbor", show_default=True, help="The name at the top of the pages."
-)
+@word("--access", "MODULE:NAME", "A function of the request that returns an Access.")
+@word("--allow-host", "NAME", "Serve requests for this host name as well (repeatable).", multiple=True)
+@word("--redact", "FIELD", "Hide this field even in a revealed payload (repeatable).", multiple=True)
+@word("--title", "TEXT", "The name at the top of the pages.", default="TaskHarbor", show_default=True)
 @shared
 @importing
 def dashboard(target: Target, **options: Any) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskharbor.cli.options import flag, number, output_option
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.table import style
 
@@ -27,16 +28,9 @@ if TYPE_CHECKING:
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the files of the tour; default: a new temporary folder.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="Output format: table for people, json for scripts.",
-)
-@click.option("--dashboard", is_flag=True, help="Show a living system in the browser instead, until Ctrl-C.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), metavar="N", default=8420, show_default=True, help="With --dashboard."
-)
+@output_option
+@flag("--dashboard", "Show a living system in the browser instead, until Ctrl-C.")
+@number("--port", "With --dashboard.", low=0, high=65535, default=8420)
 def demo(folder: Path | None, output: str, dashboard: bool, port: int) -> None:
     """Run a short tour: no server, under a minute.
 

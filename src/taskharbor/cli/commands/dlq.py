@@ -6,22 +6,18 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.bulk import BulkResult, finish, meant, would_change
+from taskharbor.cli import options as opt
 from taskharbor.cli.commands.dlq_operations import operations
-from taskharbor.cli.commands.inspect import payload_options
-from taskharbor.cli.commands.list import filter_options, more, page_options, read_page, tries
-from taskharbor.cli.confirm import confirm
+from taskharbor.cli.commands.list import more, read_page, tries
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import at_terminal, write_json, write_table
-from taskharbor.cli.selection import error_options, many_options, pace_options, select
+from taskharbor.cli.output import write_json, write_table
+from taskharbor.cli.selection import change_jobs, select
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.cli.time_options import parse_duration
 from taskharbor.model.job import State
 from taskharbor.ops import json_output
-from taskharbor.ops.redaction import HIDDEN, Redaction
-from taskharbor.ops.timefmt import relative
+from taskharbor.store.redaction import HIDDEN, Redaction
+from taskharbor.store.timefmt import relative
 
 COLUMNS = (
     Column("id", whole=True, ids=True),
@@ -42,17 +38,14 @@ dlq.add_command(operations)
 
 
 @dlq.command()
-@click.option(
+@opt.choice(
     "--by",
-    type=click.Choice(KEYS),
+    KEYS,
+    "What the jobs of a kind have in common. Failures with the same cause have the same fingerprint.",
     default="fingerprint",
-    show_default=True,
-    help="What the jobs of a kind have in common. Failures with the same cause have the same fingerprint.",
 )
-@error_options
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), metavar="N", default=20, show_default=True, help="At most N kinds."
-)
+@opt.error_options
+@opt.number("--limit", "At most N kinds.", high=1000, default=20)
 @shared
 def summary(target: Target, by: str, limit: int, **given: Any) -> None:
     """Count the dead jobs by kind, the largest kind first: where to begin.
@@ -70,17 +63,16 @@ def summary(target: Target, by: str, limit: int, **given: Any) -> None:
     "error_class", "fingerprint", "reason", "last_error"}}], "more"}. complete: false if there are more jobs than were
     read. more: how many kinds are not listed.
     """
-    from taskharbor.cli.dead_summary import write_summary
+    from taskharbor.cli.dead_jobs import write_summary
 
     write_summary(target, by, limit, _dead(given))
 
 
 @dlq.command("list")
-@click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
-@click.option("--type", metavar="TYPE", help="Only jobs of this type.")
-@click.option("--group", metavar="NAME", help="Only jobs of this group.")
-@filter_options
-@page_options
+@opt.place_options
+@opt.newest_option
+@opt.ended_options
+@opt.page_options
 @shared
 def list_(target: Target, **query: Any) -> None:
     """List the dead jobs and why they died.
@@ -104,17 +96,13 @@ def list_(target: Target, **query: Any) -> None:
         [info.job.id, info.job.type, info.job.queue, tries(info), relative(info.job.finished_at, now)]
         for info in page.items
     ]
-    reasons = [HIDDEN.why(info.job) for info in page.items]
-    if at_terminal():
-        write_table(COLUMNS, rows, below=reasons)
-    else:
-        write_table((*COLUMNS, Column("reason")), [[*row, why] for row, why in zip(rows, reasons, strict=True)])
+    write_table(COLUMNS, rows, below=[HIDDEN.why(info.job) for info in page.items], title="reason")
     more(page)
 
 
 @dlq.command()
-@click.argument("id", metavar="ID")
-@payload_options
+@opt.id_argument
+@opt.payload_options
 @shared
 @importing
 def show(target: Target, id: str, show_payload: bool, redact: tuple[str, ...]) -> None:
@@ -130,15 +118,15 @@ def show(target: Target, id: str, show_payload: bool, redact: tuple[str, ...]) -
     JSON: as for `taskharbor inspect`, with "requeue": [{"code", "text", "hint"}] and "next": commands to type. code:
     one of attempts, flow, blocked, paused, unknown_type, no_worker, served.
     """
-    from taskharbor.cli.dead_output import write_dead
+    from taskharbor.cli.dead_jobs import write_dead
 
     write_dead(target, id, Redaction.of(show_payload, redact))
 
 
 @dlq.command()
-@click.argument("id", metavar="ID")
-@click.option("--json", "json_", metavar="JSON", help="The new payload, whole; - reads stdin. Without it: $EDITOR.")
-@click.option("--requeue", is_flag=True, help="Requeue the job as well, with all attempts available again.")
+@opt.id_argument
+@opt.word("--json", "JSON", "The new payload, whole; - reads stdin. Without it: $EDITOR.", "json_")
+@opt.flag("--requeue", "Requeue the job as well, with all attempts available again.")
 @shared
 @importing
 def edit(target: Target, id: str, json_: str | None, requeue: bool) -> None:
@@ -154,18 +142,16 @@ def edit(target: Target, id: str, json_: str | None, requeue: bool) -> None:
 
     JSON: {"id", "requeued", "payload_bytes_before", "payload_bytes"}
     """
-    from taskharbor.cli.dead_edit import edit_dead
+    from taskharbor.cli.amending import edit_dead
 
     edit_dead(target, id, json_, requeue=requeue)
 
 
 @dlq.command()
-@click.option("--all", "everything", is_flag=True, help="All dead jobs, or all that the filter names.")
-@click.option(
-    "--keep-attempts", is_flag=True, help="Keep the count of failures, so that the next failure may be final."
-)
-@pace_options
-@many_options
+@opt.flag("--all", "All dead jobs, or all that the filter names.", "everything")
+@opt.keep_attempts_option
+@opt.pace_options
+@opt.many_options
 @shared
 def requeue(target: Target, keep_attempts: bool, **options: Any) -> None:
     """Requeue dead jobs, by ids or by a filter, with all attempts available again.
@@ -186,30 +172,25 @@ def requeue(target: Target, keep_attempts: bool, **options: Any) -> None:
     ids "would" instead of "done". Exit 1 if a job was refused, or the operation was held, stopped or failed.
     """
     selection = select("dlq requeue", options, state=State.DLQ)
-    if not selection.ids:
-        from taskharbor.cli.many import change_many
-
-        given = {name: value for name, value in options.items() if value is not None}
-        if "max_failures" in given and "canary" not in given:
-            raise usage_error("dlq requeue: --max-failures needs --canary N, the number of jobs to try first")
-        change_many(target, selection, "requeue", reset_attempts=not keep_attempts, **given)
-        return
-    if selection.dry_run:
-        would_change(target, selection.ids, (State.DLQ, State.CANCELLED), "requeued")
-        return
-    found, result = meant(target, selection.ids)
-
-    async def change(operator: Operator) -> BulkResult:
-        return result.plus(found, await operator.actions.requeue(found, reset_attempts=not keep_attempts))
-
-    finish(act(target, change), "requeued", target)
+    given = {name: value for name, value in options.items() if value is not None}
+    if "max_failures" in given and "canary" not in given:
+        raise usage_error("dlq requeue: --max-failures needs --canary N, the number of jobs to try first")
+    reset: dict[str, Any] = {"reset_attempts": not keep_attempts}
+    change_jobs(
+        target,
+        selection,
+        lambda actions, ids: actions.requeue(ids, **reset),
+        "requeue",
+        past="requeued",
+        takes=(State.DLQ, State.CANCELLED),
+        **reset,
+        **given,
+    )
 
 
 @dlq.command()
-@click.option(
-    "--older-than", callback=parse_duration, metavar="DURATION", help="Only jobs that died longer ago, e.g. 30d."
-)
-@many_options
+@opt.duration("--older-than", "Only jobs that died longer ago, e.g. 30d.")
+@opt.many_options
 @shared
 def delete(target: Target, **options: Any) -> None:
     """Delete dead jobs for good, by ids or by a filter. Asks for confirmation.
@@ -225,29 +206,21 @@ def delete(target: Target, **options: Any) -> None:
     JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
     """
     selection = select("dlq delete", options, state=State.DLQ)
-    if not selection.ids:
-        from taskharbor.cli.many import change_many
-
-        change_many(target, selection, "delete")
-        return
-    if selection.dry_run:
-        would_change(target, selection.ids, (State.DLQ,), "deleted")
-        return
-    found, result = meant(target, selection.ids)
-    if found:
-        confirm(f"Delete {len(found)} jobs?" if len(found) > 1 else f"Delete job {found[0]}?", selection.yes)
-
-    async def change(operator: Operator) -> BulkResult:
-        return result.plus(found, await operator.actions.delete(found, state=State.DLQ))
-
-    finish(act(target, change), "deleted", target)
+    change_jobs(
+        target,
+        selection,
+        lambda actions, ids: actions.delete(ids, state=State.DLQ),
+        "delete",
+        past="deleted",
+        takes=(State.DLQ,),
+    )
 
 
 @dlq.command()
-@error_options
-@click.option("--newest", is_flag=True, help="The newest job first.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N jobs.")
-@payload_options
+@opt.error_options
+@opt.newest_option
+@opt.number("--limit", "At most N jobs.")
+@opt.payload_options
 @shared
 def export(target: Target, show_payload: bool, redact: tuple[str, ...], limit: int | None, **given: Any) -> None:
     """Print dead jobs as JSON lines, one record a line, for other programs.
@@ -265,7 +238,7 @@ def export(target: Target, show_payload: bool, redact: tuple[str, ...], limit: i
     "timeout", "metadata", "reason", "error_class", "fingerprint", "last_error", "payload_bytes", "payload",
     "payload_base64"}
     """
-    from taskharbor.cli.dead_export import write_export
+    from taskharbor.cli.dead_jobs import write_export
 
     write_export(target, Redaction.of(show_payload, redact), limit, _dead(given))
 

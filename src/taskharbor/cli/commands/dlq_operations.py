@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.following import follow
 from taskharbor.cli.lazy import DefaultGroup
-from taskharbor.cli.output import write, write_facts, write_json, write_table
+from taskharbor.cli.many import follow
+from taskharbor.cli.options import choose_time, id_argument, number, since, word
+from taskharbor.cli.output import write, write_answer, write_facts, write_json, write_table
+from taskharbor.cli.store import Operator, act
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.time_options import parse_time
 from taskharbor.model.errors import JobNotFound, WrongState
 from taskharbor.ops import json_output
 from taskharbor.ops.operation_words import outcome_words, progress_words
-from taskharbor.ops.timefmt import format_duration, format_moment, relative, with_distance
+from taskharbor.store.text import command
+from taskharbor.store.timefmt import format_duration, format_moment, relative, with_distance
 
 if TYPE_CHECKING:
     from taskharbor.client.operation import Operation
@@ -41,18 +42,11 @@ def operations() -> None:
 
 
 @operations.command("list")
-@click.option(
-    "--since",
-    callback=parse_time,
-    metavar="TIME",
-    help="Only those that began at this time or later. 2h and 1d mean that long ago; a moment is 2030-01-31T09:00:00Z.",
-)
-@click.option("--by", metavar="NAME", help="Only those of this person.")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), metavar="N", default=20, show_default=True, help="At most N operations."
-)
+@since("Only those that began at this time or later")
+@word("--by", "NAME", "Only those of this person.")
+@number("--limit", "At most N operations.", high=1000, default=20)
 @shared
-def list_(target: Target, since: datetime | timedelta | None, by: str | None, limit: int) -> None:
+def list_(target: Target, **query: Any) -> None:
     """List operations, the newest first: what they do, and how far they are.
 
     \b
@@ -66,8 +60,7 @@ def list_(target: Target, since: datetime | timedelta | None, by: str | None, li
     async def read(operator: Operator) -> tuple[list[OperationRow], datetime]:
         from taskharbor.ops.operations import read_operations
 
-        moment = operator.now - since if isinstance(since, timedelta) else since
-        return await read_operations(operator.client, since=moment, by=by, limit=limit), operator.now
+        return await read_operations(operator.store, **choose_time(query, operator.now)), operator.now
 
     found, now = act(target, read)
     if target.json:
@@ -99,7 +92,7 @@ def _filter(row: OperationRow) -> str:
 
 
 @operations.command()
-@click.argument("id", metavar="ID")
+@id_argument
 @shared
 def show(target: Target, id: str) -> None:
     """Show an operation: who began it, on which jobs, and how far it is.
@@ -136,9 +129,7 @@ def show(target: Target, id: str) -> None:
     )
     commands = ["stop", "resume"] if running else ["resume"] if found.status == "failed" else []
     if commands:
-        write("")
-    for command in commands:
-        write(f"try: taskharbor dlq operations {command} {found.id}")
+        write("\n".join(["", *(f"try: {command('dlq', 'operations', each, found.id)}" for each in commands)]))
 
 
 def _moment(text: str | None) -> str:
@@ -156,7 +147,7 @@ def _standing(found: OperationRow) -> str:
 
 
 @operations.command()
-@click.argument("id", metavar="ID")
+@id_argument
 @shared
 def stop(target: Target, id: str) -> None:
     """Stop an operation. What it has not changed yet stays as it is; what it has changed stays so, too.
@@ -176,14 +167,12 @@ def stop(target: Target, id: str) -> None:
         return await _find(operator, found.id)
 
     found = act(target, change)
-    if target.json:
-        write_json(json_output.operation(found))
-    else:
-        write(outcome_words(found) if found.status.ended else f"operation {found.id} stops after the slice under way")
+    stops = f"operation {found.id} stops after the slice under way"
+    write_answer(target, json_output.operation(found), outcome_words(found) if found.status.ended else stops)
 
 
 @operations.command()
-@click.argument("id", metavar="ID")
+@id_argument
 @shared
 def resume(target: Target, id: str) -> None:
     """Carry out an operation here that runs or failed: after Ctrl-C, or if no worker does it.
@@ -210,4 +199,4 @@ def resume(target: Target, id: str) -> None:
 async def _find(operator: Operator, typed: str) -> OperationRow:
     from taskharbor.ops.operations import read_operation
 
-    return await read_operation(operator.client, typed)
+    return await read_operation(operator.store, typed)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli import time_options
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.json_argument import read_json
+from taskharbor.cli.options import arguments_option, duration, number, parse_moment, read_json, word
 from taskharbor.cli.output import write_json
 from taskharbor.cli.store import call_store
-from taskharbor.cli.target import Target, importing, shared
+from taskharbor.cli.target import Target, importing, shared, task_of
 from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_job
 from taskharbor.model.errors import BackendUnavailable
@@ -31,27 +30,17 @@ FIRST_PAUSE_S = 0.1  # doubled each time
 
 
 @click.command()
-@click.option("--job", "name", required=True, metavar="TYPE", help="The job's type: the name of a task or handler.")
-@click.option("--json", "payload", default="{}", metavar="JSON", help="Arguments by name; - reads them from stdin.")
-@click.option("--queue", metavar="NAME", help="Queue; default: with --app the task's own queue, else 'default'.")
-@click.option(
-    "--run-at",
-    callback=time_options.parse_moment,
-    metavar="MOMENT",
-    help="Start no earlier than this, e.g. 2030-01-31T09:00:00Z.",
-)
-@click.option(
-    "--delay",
-    callback=time_options.parse_duration,
-    metavar="DURATION",
-    help="Start no earlier than this from now: 90, 90s, 15m, 2h.",
-)
-@click.option("--idempotency-key", metavar="KEY", help="If the queue already has a job with this key, return that job.")
-@click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="After N failures the job is dead.")
-@click.option("--timeout", callback=time_options.parse_duration, metavar="DURATION", help="Time limit of one attempt.")
-@click.option("--priority", type=int, metavar="N", help="Higher runs first within the queue; default 0.")
-@click.option("--group", metavar="NAME", help="Jobs with the same group start in order, at most --group-limit at once.")
-@click.option("--group-limit", type=click.IntRange(1), metavar="N", help="Limit of the group, if it has none yet.")
+@word("--job", "TYPE", "The job's type: the name of a task or handler.", "name", required=True)
+@arguments_option
+@word("--queue", "NAME", "Queue; default: with --app the task's own queue, else 'default'.")
+@word("--run-at", "MOMENT", "Start no earlier than this, e.g. 2030-01-31T09:00:00Z.", callback=parse_moment)
+@duration("--delay", "Start no earlier than this from now: 90, 90s, 15m, 2h.")
+@word("--idempotency-key", "KEY", "If the queue already has a job with this key, return that job.")
+@number("--max-attempts", "After N failures the job is dead.")
+@duration("--timeout", "Time limit of one attempt.")
+@word("--priority", "N", "Higher runs first within the queue; default 0.", type=int)
+@word("--group", "NAME", "Jobs with the same group start in order, at most --group-limit at once.")
+@number("--group-limit", "Limit of the group, if it has none yet.")
 @shared
 @importing
 def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
@@ -80,7 +69,7 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
     else:
         call = _call(target, harbor, name, data, given)
         target.refuse_memory(click.get_current_context().command_path)
-        type_, queue = call.type, call.options.queue or harbor.client.default_queue
+        type_, queue = call.type, call.options.queue or harbor._store.default_queue
         id, existed = call_store(target, lambda driver, now: _send(harbor, call), creates=True)
     if target.json:
         write_json({"id": id, "type": type_, "queue": queue, "existed": existed})
@@ -132,13 +121,10 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
     """The call, checked against the task's parameters."""
     from taskharbor.tasks.task import step_of_json
 
-    task = harbor.tasks.get(name)
-    if task is None:
-        known = ", ".join(sorted(harbor.tasks)) or "none"
-        raise usage_error(f"--job: {target.app} has no task {name!r}; it has: {known}. Omit --app to enqueue it anyway")
+    task = task_of(target, harbor, name, "enqueue")
     try:
         value = harbor.codec.decode(payload)
-        return step_of_json(task.options(**options), value).call()
+        return step_of_json(task.options(**options), value)._call()
     except (TypeError, ValueError) as error:
         raise usage_error(str(error)) from error
 
@@ -146,7 +132,7 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
 async def _send(harbor: Harbor, call: TaskCall) -> tuple[str, bool]:
     """Enqueue through the app's own client, so that its enqueue middleware and observers run."""
     try:
-        (handle,) = await harbor.client.aenqueue_calls([call])
+        (handle,) = await harbor.client._aenqueue_calls([call])
         return handle.id, handle.existed
     finally:
-        await harbor.client.aclose()
+        await harbor._store.aclose()

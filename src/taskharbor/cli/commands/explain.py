@@ -12,8 +12,9 @@ from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.model.schedule import SCHEDULE_KEY
 from taskharbor.ops import json_output
-from taskharbor.ops.explain import made_by, read_situation, reasons
-from taskharbor.ops.text import one_line
+from taskharbor.store.diagnose import made_by, reasons
+from taskharbor.store.situation import read_situation
+from taskharbor.store.text import one_line
 
 
 @click.command()

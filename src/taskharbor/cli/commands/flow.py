@@ -7,21 +7,22 @@ from typing import Any
 
 import click
 
-from taskharbor.cli import time_options
-from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.commands.list import choose_time, more, page_options
-from taskharbor.cli.confirm import confirm
+from taskharbor.cli.asking import confirm
+from taskharbor.cli.commands.list import more
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import at_terminal, terminal_width, write, write_facts, write_json, write_table
-from taskharbor.cli.store import call_store
+from taskharbor.cli.options import choice, choose_time, flag, id_argument, page_options, since, time, yes_option
+from taskharbor.cli.output import at_terminal, terminal_width, write, write_answer, write_facts, write_json, write_table
+from taskharbor.cli.store import Operator, act, call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.base import Driver
-from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus
+from taskharbor.model.job import FlowInfo, FlowStatus
 from taskharbor.ops import flow_view, json_output
-from taskharbor.ops.ids import flow_id
-from taskharbor.ops.listing import find_flows
-from taskharbor.ops.timefmt import relative, with_distance
+from taskharbor.store.flows import read_flow
+from taskharbor.store.ids import flow_id
+from taskharbor.store.pages import ItemsPage, fill_page
+from taskharbor.store.text import command, plural, was
+from taskharbor.store.timefmt import relative, with_distance
 
 COLUMNS = (
     Column("id", whole=True),
@@ -37,17 +38,10 @@ def flow() -> None:
 
 
 @flow.command("list")
-@click.option(
-    "--status", type=click.Choice([status.value for status in FlowStatus]), help="Only flows with this status."
-)
-@click.option("--newest", is_flag=True, help="The newest flow first.")
-@click.option(
-    "--since",
-    callback=time_options.parse_time,
-    metavar="TIME",
-    help="Only flows created at this time or later. 2h and 1d mean that long ago; a moment is 2030-01-31T09:00:00Z.",
-)
-@click.option("--until", callback=time_options.parse_time, metavar="TIME", help="Only flows created before this time.")
+@choice("--status", [status.value for status in FlowStatus], "Only flows with this status.")
+@flag("--newest", "The newest flow first.")
+@since("Only flows created at this time or later")
+@time("--until", "Only flows created before this time.")
 @page_options
 @shared
 def list_(target: Target, newest: bool, **query: Any) -> None:
@@ -63,9 +57,10 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
     JSON: {"flows": [{"id", "status", "created_at", "newest_job_at"}], "cursor"}. cursor is null on the last page.
     """
 
-    async def read(driver: Driver, now: datetime) -> tuple[FlowPage, datetime]:
+    async def read(driver: Driver, now: datetime) -> tuple[ItemsPage[FlowInfo], datetime]:
         try:
-            return await find_flows(driver, now, order="-id" if newest else "id", **choose_time(query, now)), now
+            order = "-id" if newest else "id"
+            return await fill_page(driver.flows, now=now, order=order, **choose_time(query, now)), now
         except ValueError as error:
             raise usage_error(f"--{error}") from error
 
@@ -81,8 +76,8 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
 
 
 @flow.command()
-@click.argument("id", metavar="ID")
-@click.option("--mermaid", is_flag=True, help="Print the graph as Mermaid text instead.")
+@id_argument
+@flag("--mermaid", "Print the graph as Mermaid text instead.")
 @shared
 def show(target: Target, id: str, mermaid: bool) -> None:
     """Show a workflow as a tree: each step stands under the last one that it waits for.
@@ -100,7 +95,7 @@ def show(target: Target, id: str, mermaid: bool) -> None:
     "edges": [[ID, ID]], "complete", "next"}. In an edge the second job waits for the first. complete: false if the
     flow has more jobs than are read. next: commands to type.
     """
-    from taskharbor.flow.mermaid import mermaid as draw
+    from taskharbor.flow.summary import mermaid as draw
 
     info, complete, now = call_store(target, lambda driver, now: _read_flow(driver, id, now))
     if mermaid:
@@ -112,7 +107,7 @@ def show(target: Target, id: str, mermaid: bool) -> None:
 
 
 async def _read_flow(driver: Driver, typed: str, now: datetime) -> tuple[FlowInfo, bool, datetime]:
-    return (*await flow_view.read_flow(driver, await flow_id(driver, typed, now), now), now)
+    return (*await read_flow(driver, await flow_id(driver, typed, now), now), now)
 
 
 def _write_tree(info: FlowInfo, complete: bool, now: datetime) -> None:
@@ -135,17 +130,15 @@ def _write_tree(info: FlowInfo, complete: bool, now: datetime) -> None:
         write(line)
     left = sum(len(row.jobs) for row in rows[MAX_ROWS:])
     if left or not complete:
-        write(f"{f'{left} more jobs' if complete else 'more jobs'}: taskharbor list --flow {info.id}")
+        write(f"{f'{left} more jobs' if complete else 'more jobs'}: {command('list', '--flow', info.id)}")
     commands = flow_view.next_commands(info)
     if commands:
-        write("")
-    for command in commands:
-        write(f"try: {command}")
+        write("\n".join(["", *(f"try: {each}" for each in commands)]))
 
 
 @flow.command()
-@click.argument("id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@id_argument
+@yes_option
 @shared
 def cancel(target: Target, id: str, yes: bool) -> None:
     """Cancel all jobs of a workflow that have not ended. Asks for confirmation.
@@ -162,16 +155,12 @@ def cancel(target: Target, id: str, yes: bool) -> None:
     confirm(f"Cancel the flow {found}?", yes)
 
     number = act(target, lambda operator: operator.actions.cancel_flow(found))
-    if target.json:
-        write_json({"flow": found, "cancelled": number})
-    elif number:
-        write(f"{_jobs(number)} of flow {found} {'was' if number == 1 else 'were'} cancelled")
-    else:
-        write(f"flow {found} has no job that could be cancelled: all of them have ended")
+    nothing = f"flow {found} has no job that could be cancelled: all of them have ended"
+    _write_change(target, found, "cancelled", number, nothing)
 
 
 @flow.command()
-@click.argument("id", metavar="ID")
+@id_argument
 @shared
 def requeue(target: Target, id: str) -> None:
     """Requeue the dead jobs of a workflow, with all their attempts: it goes on exactly where it failed.
@@ -190,13 +179,9 @@ def requeue(target: Target, id: str) -> None:
         return found, await operator.actions.requeue_flow(found)
 
     found, number = act(target, change)
-    if target.json:
-        write_json({"flow": found, "requeued": number})
-    elif number:
-        write(f"{_jobs(number)} of flow {found} {'was' if number == 1 else 'were'} requeued")
-    else:
-        write(f"flow {found} has no dead job")
+    _write_change(target, found, "requeued", number, f"flow {found} has no dead job")
 
 
-def _jobs(number: int) -> str:
-    return f"{number} job{'' if number == 1 else 's'}"
+def _write_change(target: Target, flow: str, what: str, number: int, nothing: str) -> None:
+    text = f"{plural(number, 'job')} of flow {flow} {was(number)} {what}" if number else nothing
+    write_answer(target, {"flow": flow, what: number}, text)

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.job_output import write_job
+from taskharbor.cli.options import payload_options
 from taskharbor.cli.target import Target, shared
-from taskharbor.ops.redaction import Redaction
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def payload_options(command: F) -> F:
-    """Add the options of a command that can show what a job carries."""
-    redact = click.option(
-        "--redact", multiple=True, metavar="FIELD", help="Show it, but mask this field at any depth (repeatable)."
-    )
-    show = click.option(
-        "--show-payload", is_flag=True, help="Show what is hidden: the payload, the result, and their values in errors."
-    )
-    return show(redact(command))
+from taskharbor.store.redaction import Redaction
 
 
 @click.command()

@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from taskharbor.cli import job_output, time_options
-from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.bulk import BulkResult, finish, meant, would_change
-from taskharbor.cli.commands.inspect import payload_options
-from taskharbor.cli.confirm import confirm
+from taskharbor.cli import job_output
+from taskharbor.cli import options as opt
+from taskharbor.cli.commands.list import state_option
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.selection import Selection, any_state_options, many_options, select
+from taskharbor.cli.selection import Selection, change_jobs, select
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.model.job import State
-from taskharbor.ops.redaction import Redaction
+from taskharbor.store.redaction import Redaction
 
 _UNFINISHED = tuple(state for state in State if not state.terminal)
+_job_options = opt.together(state_option, opt.word("--flow", "ID", "Only jobs of this workflow."), opt.many_options)
+"""The ids, and the filters for jobs in any state."""
 
 
 @click.group()
@@ -27,8 +27,8 @@ def job() -> None:
 
 
 @job.command()
-@click.argument("id", metavar="ID")
-@payload_options
+@opt.id_argument
+@opt.payload_options
 @shared
 def show(target: Target, id: str, show_payload: bool, redact: tuple[str, ...]) -> None:
     """Show one job: the same as `taskharbor inspect`.
@@ -43,8 +43,8 @@ def show(target: Target, id: str, show_payload: bool, redact: tuple[str, ...]) -
 
 
 @job.command()
-@click.argument("id", metavar="ID")
-@payload_options
+@opt.id_argument
+@opt.payload_options
 @shared
 def attempts(target: Target, id: str, show_payload: bool, redact: tuple[str, ...]) -> None:
     """Show every execution of a job: when, where, how it ended, and its error.
@@ -64,11 +64,8 @@ def attempts(target: Target, id: str, show_payload: bool, redact: tuple[str, ...
 
 
 @job.command()
-@click.option(
-    "--keep-attempts", is_flag=True, help="Keep the count of failures, so that the next failure may be final."
-)
-@any_state_options
-@many_options
+@opt.keep_attempts_option
+@_job_options
 @shared
 def retry(target: Target, keep_attempts: bool, **options: Any) -> None:
     """Make jobs ready to run now: by ids dead, cancelled and scheduled ones, by a filter dead or cancelled ones.
@@ -84,24 +81,21 @@ def retry(target: Target, keep_attempts: bool, **options: Any) -> None:
     JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
     """
     selection = select("job retry", options)
-    if not selection.ids:
-        _expect_state(selection, (State.DLQ, State.CANCELLED))
-        _change_many(target, selection, "requeue", reset_attempts=not keep_attempts)
-        return
-    if selection.dry_run:
-        would_change(target, selection.ids, (State.SCHEDULED, State.DLQ, State.CANCELLED), "made ready")
-        return
-    found, result = meant(target, selection.ids)
-
-    async def change(operator: Operator) -> BulkResult:
-        return result.plus(found, await operator.actions.retry(found, reset_attempts=not keep_attempts))
-
-    finish(act(target, change), "made ready", target)
+    _expect_state(selection, (State.DLQ, State.CANCELLED))
+    reset: dict[str, Any] = {"reset_attempts": not keep_attempts}
+    change_jobs(
+        target,
+        selection,
+        lambda actions, ids: actions.retry(ids, **reset),
+        "requeue",
+        past="made ready",
+        takes=(State.SCHEDULED, State.DLQ, State.CANCELLED),
+        **reset,
+    )
 
 
 @job.command()
-@any_state_options
-@many_options
+@_job_options
 @shared
 def cancel(target: Target, **options: Any) -> None:
     """Cancel jobs that have not ended, by ids or by a filter. Asks for confirmation.
@@ -117,27 +111,15 @@ def cancel(target: Target, **options: Any) -> None:
     JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
     """
     selection = select("job cancel", options)
-    if not selection.ids:
-        if selection.given.get("state") is not None:
-            _expect_state(selection, _UNFINISHED)
-        _change_many(target, selection, "cancel")
-        return
-    if selection.dry_run:
-        would_change(target, selection.ids, _UNFINISHED, "cancelled")
-        return
-    found, result = meant(target, selection.ids)
-    if found:
-        confirm(_question("Cancel", found), selection.yes)
-
-    async def change(operator: Operator) -> BulkResult:
-        return result.plus(found, await operator.actions.cancel(found))
-
-    finish(act(target, change), "cancelled", target)
+    if selection.given.get("state") is not None:
+        _expect_state(selection, _UNFINISHED)
+    change_jobs(
+        target, selection, lambda actions, ids: actions.cancel(ids), "cancel", past="cancelled", takes=_UNFINISHED
+    )
 
 
 @job.command()
-@any_state_options
-@many_options
+@_job_options
 @shared
 def delete(target: Target, **options: Any) -> None:
     """Delete jobs for good, by ids in any state, or by a filter with --state. Asks for confirmation.
@@ -154,65 +136,32 @@ def delete(target: Target, **options: Any) -> None:
     JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
     """
     selection = select("job delete", options)
-    if not selection.ids:
-        _expect_state(selection, tuple(State))
-        _change_many(target, selection, "delete")
-        return
-    if selection.dry_run:
-        would_change(target, selection.ids, tuple(State), "deleted")
-        return
-    found, result = meant(target, selection.ids)
-    if found:
-        confirm(_question("Delete", found), selection.yes)
-
-    async def change(operator: Operator) -> BulkResult:
-        return result.plus(found, await operator.actions.delete(found))
-
-    finish(act(target, change), "deleted", target)
-
-
-def _question(verb: str, ids: list[str]) -> str:
-    return f"{verb} {len(ids)} jobs?" if len(ids) > 1 else f"{verb} job {ids[0]}?"
+    _expect_state(selection, tuple(State))
+    change_jobs(
+        target, selection, lambda actions, ids: actions.delete(ids), "delete", past="deleted", takes=tuple(State)
+    )
 
 
 def _expect_state(selection: Selection, states: Sequence[State]) -> None:
-    """A usage error for a filter whose jobs the command does not take, or that would take more than was meant."""
+    """A usage error for a filter whose jobs the command does not take, or that would take more than was wanted."""
     given = selection.given.get("state")
-    if given not in states:
+    if not selection.ids and given not in states:
         got = "none" if given is None else f"--state {given}"
         named = " or ".join(state.value for state in states)
         raise usage_error(f"{selection.command}: expected --state with a filter ({named}), got {got}")
 
 
-def _change_many(target: Target, selection: Selection, action: str, **options: Any) -> None:
-    from taskharbor.cli.many import change_many
-
-    change_many(target, selection, action, **options)
-
-
 @job.command()
-@click.argument("id", metavar="ID")
-@click.option("--payload-json", metavar="JSON", help="Arguments to replace, by name; - reads stdin.")
-@click.option(
-    "--run-at",
-    callback=time_options.parse_moment,
-    metavar="MOMENT",
-    help="Start no earlier, e.g. 2030-01-31T09:00:00Z.",
-)
-@click.option(
-    "--delay", callback=time_options.parse_duration, metavar="DURATION", help="Start no earlier than this from now."
-)
-@click.option("--now", "at_once", is_flag=True, help="Start as soon as a worker is free.")
-@click.option("--priority", type=int, metavar="N", help="Higher runs first within the queue.")
-@click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="After N failures the job is dead.")
-@click.option(
-    "--timeout",
-    callback=time_options.parse_duration_or_none,
-    metavar="DURATION",
-    help="Time limit of one attempt, or none.",
-)
-@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Set an entry; KEY= removes it (repeatable).")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@opt.id_argument
+@opt.word("--payload-json", "JSON", "Arguments to replace, by name; - reads stdin.")
+@opt.word("--run-at", "MOMENT", "Start no earlier, e.g. 2030-01-31T09:00:00Z.", callback=opt.parse_moment)
+@opt.duration("--delay", "Start no earlier than this from now.")
+@opt.flag("--now", "Start as soon as a worker is free.", "at_once")
+@opt.word("--priority", "N", "Higher runs first within the queue.", type=int)
+@opt.number("--max-attempts", "After N failures the job is dead.")
+@opt.word("--timeout", "DURATION", "Time limit of one attempt, or none.", callback=opt.or_none(opt.parse_duration))
+@opt.word("--metadata", "KEY=VALUE", "Set an entry; KEY= removes it (repeatable).", multiple=True)
+@opt.yes_option
 @shared
 @importing
 def amend(target: Target, id: str, yes: bool, **options: Any) -> None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 import click
 
+from taskharbor.cli import options as opt
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_json, write_table
-from taskharbor.cli.selection import ERROR_HELP
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.time_options import parse_time
 from taskharbor.drivers.base import Driver
 from taskharbor.model.error_class import error_query
-from taskharbor.model.job import FlowPage, JobInfo, Page, State
+from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
-from taskharbor.ops.ids import flow_id
 from taskharbor.ops.job_view import tries_of
-from taskharbor.ops.listing import find_page
-from taskharbor.ops.timefmt import relative
-
-F = TypeVar("F", bound=Callable[..., Any])
+from taskharbor.store.ids import flow_id
+from taskharbor.store.pages import ItemsPage, fill_page
+from taskharbor.store.timefmt import relative
 
 COLUMNS = (
     Column("id", whole=True, ids=True),
@@ -34,61 +31,23 @@ COLUMNS = (
     Column("tries", whole=True),
     Column("when", whole=True, times=True),
 )
-
-ASKED = {
-    "newest": "--newest",
-    "since": "--since",
-    "until": "--until",
-    "error": "--error",
-    "fingerprint": "--fingerprint",
-}
-"""The options that not every driver can serve, by the name of the filter."""
+state_option = opt.choice("--state", json_output.STATES, "Only jobs in this state.")
 
 
-def page_options(command: F) -> F:
-    """Add the options of a command that lists something page by page."""
-    limit = click.option(
-        "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Rows per page."
-    )
-    return limit(click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")(command))
-
-
-def filter_options(command: F) -> F:
-    """Add the options of a command that lists jobs by their errors and times."""
-    for option in (
-        click.option("--fingerprint", metavar="TEXT", help="Only jobs whose last error has this fingerprint."),
-        click.option("--error", metavar="CLASS", help=ERROR_HELP),
-        click.option("--until", callback=parse_time, metavar="TIME", help="The same, before this time."),
-        click.option(
-            "--since",
-            callback=parse_time,
-            metavar="TIME",
-            help="Only jobs that ended at this time or later; unfinished ones: that were created then. 2h and 1d mean "
-            "that long ago; a moment is 2030-01-31T09:00:00Z.",
-        ),
-        click.option("--newest", is_flag=True, help="The newest job first."),
-    ):
-        command = option(command)
-    return command
-
-
-def choose_time(query: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """The query with "that long ago" as a moment."""
-    times = {name: now - query[name] for name in ("since", "until") if isinstance(query.get(name), timedelta)}
-    return {**query, **times}
-
-
-def read_page(target: Target, *, newest: bool = False, payloads: bool, **query: Any) -> tuple[Page, datetime]:
+def read_page(
+    target: Target, *, newest: bool = False, payloads: bool, **query: Any
+) -> tuple[ItemsPage[JobInfo], datetime]:
     """A page of jobs, and the store's time; a usage error names the option that is wrong."""
 
-    async def read(driver: Driver, now: datetime) -> tuple[Page, datetime]:
-        given = {name: value for name, value in choose_time(query, now).items() if value is not None}
+    async def read(driver: Driver, now: datetime) -> tuple[ItemsPage[JobInfo], datetime]:
+        given = {name: value for name, value in opt.choose_time(query, now).items() if value is not None}
         if "flow_id" in given:
             given["flow_id"] = await flow_id(driver, given["flow_id"], now)
         if "error" in given:
             given |= error_query(given.pop("error"))
         try:
-            return await find_page(driver, now, order="-id" if newest else "id", payloads=payloads, **given), now
+            order = "-id" if newest else "id"
+            return await fill_page(driver.list, now=now, order=order, payloads=payloads, **given), now
         except ValueError as error:
             raise usage_error(f"--{error}") from error
 
@@ -96,13 +55,14 @@ def read_page(target: Target, *, newest: bool = False, payloads: bool, **query: 
 
 
 @click.command("list")
-@click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
-@click.option("--state", type=click.Choice(json_output.STATES), help="Only jobs in this state.")
-@click.option("--type", metavar="TYPE", help="Only jobs of this type.")
-@click.option("--group", metavar="NAME", help="Only jobs of this group.")
-@click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow.")
-@filter_options
-@page_options
+@opt.queue_option
+@state_option
+@opt.type_option
+@opt.group_option
+@opt.word("--flow", "ID", "Only jobs of this workflow.", "flow_id")
+@opt.newest_option
+@opt.ended_options
+@opt.page_options
 @shared
 def list_(target: Target, **query: Any) -> None:
     """List jobs in the order of their ids, which is the order in which they were created.
@@ -145,15 +105,13 @@ def when(info: JobInfo, now: datetime) -> str:
         return f"due {relative(job.run_at, now)}"
     if info.state is State.INFLIGHT:
         began = job.began_at
-        return (
-            f"lease ends {relative(info.lease_expires_at, now)}" if began is None else f"began {relative(began, now)}"
-        )
+        return f"began {relative(began, now)}" if began else f"lease ends {relative(info.lease_expires_at, now)}"
     if info.state.terminal:
         return relative(job.finished_at, now)
     return f"added {relative(job.created_at, now)}"
 
 
-def more(page: Page | FlowPage, what: str = "jobs") -> None:
+def more(page: ItemsPage[Any], what: str = "jobs") -> None:
     """Print how to get the next page, or that there is nothing; on stderr, so that a pipe gets rows only."""
     if page.cursor is not None:
         told = f"more {what}" if page.items else f"no {what} found yet, but there are more to look at"

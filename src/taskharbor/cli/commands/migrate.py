@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import write, write_json
+from taskharbor.cli.options import flag, word
+from taskharbor.cli.output import write, write_answer
 from taskharbor.cli.target import Target, shared
 
 if TYPE_CHECKING:
@@ -16,14 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--sql", is_flag=True, help="Print the SQL instead of running it; does not connect to the store.")
-@click.option(
-    "--from",
-    "found",
-    type=click.IntRange(0),
-    metavar="N",
-    default=0,
-    help="With --sql: the schema version that the store has now.",
+@flag("--sql", "Print the SQL instead of running it; does not connect to the store.")
+@word(
+    "--from", "N", "With --sql: the schema version that the store has now.", "found", type=click.IntRange(0), default=0
 )
 @shared
 def migrate(target: Target, sql: bool, found: int) -> None:
@@ -49,11 +45,10 @@ def migrate(target: Target, sql: bool, found: int) -> None:
         return
     if write_sql is not None:
         asyncio.run(_open_and_close(_upgrading(target) or driver))
-    state = "none" if write_sql is None else "up to date"
-    if target.json:
-        write_json({"schema": state})
+    if write_sql is None:
+        write_answer(target, {"schema": "none"}, "this store needs no schema")
     else:
-        write("this store needs no schema" if write_sql is None else "the schema is up to date")
+        write_answer(target, {"schema": "up to date"}, "the schema is up to date")
 
 
 def _upgrading(target: Target) -> Driver | None:

@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.acting import Operator, act
-from taskharbor.cli.output import write, write_json
+from taskharbor.cli.output import write_answer, write_json
 from taskharbor.cli.overview import write_queues
-from taskharbor.cli.store import call_store
+from taskharbor.cli.store import Operator, act, call_store
 from taskharbor.cli.target import Target, shared
 from taskharbor.model.bounds import check_name
 from taskharbor.ops.overview import read_overview
-from taskharbor.ops.text import one_line
+from taskharbor.store.text import one_line
+
+_names = click.argument("names", nargs=-1, required=True, metavar="QUEUE…")
 
 
 @click.group()
@@ -45,7 +46,7 @@ def list_(target: Target) -> None:
 
 
 @queue.command()
-@click.argument("names", nargs=-1, required=True, metavar="QUEUE…")
+@_names
 @shared
 def pause(target: Target, names: tuple[str, ...]) -> None:
     """Stop workers from taking jobs from a queue. Running jobs continue, and jobs can still be enqueued.
@@ -60,7 +61,7 @@ def pause(target: Target, names: tuple[str, ...]) -> None:
 
 
 @queue.command()
-@click.argument("names", nargs=-1, required=True, metavar="QUEUE…")
+@_names
 @shared
 def resume(target: Target, names: tuple[str, ...]) -> None:
     """Let workers take jobs from a queue again.
@@ -87,8 +88,5 @@ def _switch(target: Target, names: Sequence[str], *, paused: bool) -> None:
         return [{"queue": name, "paused": await operator.driver.is_paused(name)} for name in names]
 
     rows = act(target, switch, creates=True)
-    if target.json:
-        write_json({"queues": rows})
-        return
-    for row in rows:
-        write(f"{one_line(row['queue'])} is {'paused' if row['paused'] else 'not paused'}")
+    lines = [f"{one_line(row['queue'])} is {'paused' if row['paused'] else 'not paused'}" for row in rows]
+    write_answer(target, {"queues": rows}, "\n".join(lines))

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli import time_options
-from taskharbor.cli.acting import Operator, act, actions_of
-from taskharbor.cli.confirm import confirm
+from taskharbor.cli import options as opt
+from taskharbor.cli.asking import confirm
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.json_argument import read_json
-from taskharbor.cli.output import write, write_facts, write_json, write_table
-from taskharbor.cli.store import call_store
+from taskharbor.cli.output import write_answer, write_facts, write_json, write_table
+from taskharbor.cli.store import Operator, act, actions_of, call_store
 from taskharbor.cli.table import Column
-from taskharbor.cli.target import Target, importing, shared
+from taskharbor.cli.target import Target, importing, shared, task_of
 from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
-from taskharbor.ops.text import one_line
-from taskharbor.ops.timefmt import format_duration, format_moment, relative, with_distance
+from taskharbor.store.text import one_line
+from taskharbor.store.timefmt import format_duration, format_moment, relative, with_distance
 
 if TYPE_CHECKING:
-    from taskharbor.client.client import Client
-    from taskharbor.client.schedule_info import ScheduleInfo
     from taskharbor.client.scheduled_step import Scheduled
-
-F = TypeVar("F", bound=Callable[..., Any])
+    from taskharbor.client.store_calls import StoreCalls
+    from taskharbor.store.schedules import ScheduleInfo
 
 COLUMNS = (
     Column("name", whole=True),
@@ -44,49 +40,32 @@ def schedule() -> None:
     """List, add, change, pause and run schedules."""
 
 
-def _rule_options(function: F) -> F:
-    """The options of a schedule. Those that are not given are not passed on."""
-    for option in (
-        click.option(
-            "--overlap",
-            type=click.Choice(["skip", "allow"]),
-            help="While an earlier job has not ended: skip the slot, or not.",
-        ),
-        click.option(
-            "--catch-up",
-            type=click.Choice(["latest", "none", "all"]),
-            help="Slots that no worker noticed in time: make the newest, none or all.",
-        ),
-        click.option(
-            "--jitter",
-            callback=time_options.parse_duration,
-            metavar="DURATION",
-            help="Delay each job by up to this; a slot keeps its delay.",
-        ),
-        click.option(
-            "--end-at",
-            callback=_moment_or_none,
-            metavar="MOMENT",
-            help="No slot at or after this moment; 'none' removes the limit.",
-        ),
-        click.option(
-            "--start-at",
-            callback=_moment_or_none,
-            metavar="MOMENT",
-            help="No slot before this moment; 'none' removes the limit.",
-        ),
-        click.option("--tz", metavar="ZONE", help="The time zone of --cron, e.g. Europe/Zurich; default: UTC."),
-        click.option(
-            "--every", callback=time_options.parse_duration, metavar="DURATION", help="An interval: 15s, 5m, 2h."
-        ),
-        click.option("--cron", metavar="'M H D M W'", help="Minute, hour, day, month and weekday, e.g. '30 2 * * *'."),
-    ):
-        function = option(function)
-    return function
-
-
-def _moment_or_none(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | str | None:
-    return "none" if value == "none" else time_options.parse_moment(ctx, param, value)
+_rule_options = opt.together(
+    opt.word("--cron", "'M H D M W'", "Minute, hour, day, month and weekday, e.g. '30 2 * * *'."),
+    opt.duration("--every", "An interval: 15s, 5m, 2h."),
+    opt.word("--tz", "ZONE", "The time zone of --cron, e.g. Europe/Zurich; default: UTC."),
+    opt.word(
+        "--start-at",
+        "MOMENT",
+        "No slot before this moment; 'none' removes the limit.",
+        callback=opt.or_none(opt.parse_moment),
+    ),
+    opt.word(
+        "--end-at",
+        "MOMENT",
+        "No slot at or after this moment; 'none' removes the limit.",
+        callback=opt.or_none(opt.parse_moment),
+    ),
+    opt.duration("--jitter", "Delay each job by up to this; a slot keeps its delay."),
+    opt.choice(
+        "--catch-up",
+        ["latest", "none", "all"],
+        "Slots that no worker noticed in time: make the newest, none or all.",
+    ),
+    opt.choice("--overlap", ["skip", "allow"], "While an earlier job has not ended: skip the slot, or not."),
+)
+"""The options of a schedule. Those that are not given are not passed on."""
+_name = click.argument("name")
 
 
 def _rule(options: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +87,7 @@ def _check_rule(given: dict[str, Any]) -> None:
 
 
 @schedule.command("list")
-@click.option("--queue", metavar="NAME", help="Only schedules of this queue.")
+@opt.word("--queue", "NAME", "Only schedules of this queue.")
 @shared
 @importing
 def list_(target: Target, queue: str | None) -> None:
@@ -130,7 +109,7 @@ def list_(target: Target, queue: str | None) -> None:
     if queue is not None:
         check_name(queue, "queue")
 
-    async def read(client: Client) -> list[ScheduleInfo]:
+    async def read(client: StoreCalls) -> list[ScheduleInfo]:
         return [info async for info in client.schedules.list(queue=queue)]
 
     found, now = _read(target, read)
@@ -142,21 +121,14 @@ def list_(target: Target, queue: str | None) -> None:
         click.echo("no schedules; declare one with harbor.schedule(…), or: taskharbor schedule add", err=True)
         return
     rows = [
-        [
-            info.name,
-            rule_of(info),
-            next_of(info, now),
-            relative(info.last_at, now),
-            info.queue,
-            note_of(info, now, **known),
-        ]
-        for info in found
+        [i.name, rule_of(i), next_of(i, now), relative(i.last_at, now), i.queue, note_of(i, now, **known)]
+        for i in found
     ]
     write_table(COLUMNS, rows)
 
 
 @schedule.command()
-@click.argument("name")
+@_name
 @shared
 @importing
 def show(target: Target, name: str) -> None:
@@ -170,7 +142,7 @@ def show(target: Target, name: str) -> None:
     """
     from taskharbor.ops.schedule_view import facts_of
 
-    async def read(client: Client) -> tuple[ScheduleInfo, list[datetime]]:
+    async def read(client: StoreCalls) -> tuple[ScheduleInfo, list[datetime]]:
         info = await client.schedules.aget(name)
         return info, [] if info.problem else await _upcoming(client, name, 5)
 
@@ -183,8 +155,8 @@ def show(target: Target, name: str) -> None:
 
 
 @schedule.command()
-@click.argument("name")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many slots.")
+@_name
+@opt.number("--count", "How many slots.", high=1000, default=10, metavar=None)
 @shared
 def preview(target: Target, name: str, count: int) -> None:
     """Show the next slots of a schedule, as if it were not paused, in UTC and in its own time zone.
@@ -197,7 +169,7 @@ def preview(target: Target, name: str, count: int) -> None:
     """
     from taskharbor.policy.wall_clock import zone_of
 
-    async def read(client: Client) -> tuple[ScheduleInfo, list[datetime]]:
+    async def read(client: StoreCalls) -> tuple[ScheduleInfo, list[datetime]]:
         return await client.schedules.aget(name), await _upcoming(client, name, count)
 
     (info, slots), now = _read(target, read)
@@ -221,10 +193,10 @@ def preview(target: Target, name: str, count: int) -> None:
 
 
 @schedule.command()
-@click.argument("name")
-@click.option("--job", "job", required=True, metavar="TYPE", help="The type of its jobs: the name of a task.")
-@click.option("--json", "payload", default="{}", metavar="JSON", help="Arguments by name; - reads them from stdin.")
-@click.option("--queue", metavar="NAME", help="Queue; default: with --app the task's own queue, else 'default'.")
+@_name
+@opt.word("--job", "TYPE", "The type of its jobs: the name of a task.", required=True)
+@opt.arguments_option
+@opt.word("--queue", "NAME", "Queue; default: with --app the task's own queue, else 'default'.")
 @_rule_options
 @shared
 @importing
@@ -241,24 +213,24 @@ def add(target: Target, name: str, job: str, payload: str, queue: str | None, **
 
     JSON: the keys of `schedule list`.
     """
-    what = _what(target, job, read_json(payload, "--json"), queue)
+    what = _what(target, job, opt.read_json(payload, "--json"), queue)
     given = _rule(options)
     _check_rule(given)  # before a store is created for it
 
     async def store(operator: Operator) -> ScheduleInfo:
         if target.harbor is None:
             return await operator.actions.add_schedule(name, what, **given)
-        client = target.harbor.client  # its codec encodes the arguments
+        own = target.harbor._store  # its codec encodes the arguments
         try:
-            return await actions_of(client).add_schedule(name, what, **given)
+            return await actions_of(own).add_schedule(name, what, **given)
         finally:
-            await client.aclose()
+            await own.aclose()
 
     _change(target, store, creates=True)
 
 
 @schedule.command()
-@click.argument("name")
+@_name
 @_rule_options
 @shared
 def edit(target: Target, name: str, **options: Any) -> None:
@@ -278,7 +250,7 @@ def edit(target: Target, name: str, **options: Any) -> None:
 
 
 @schedule.command()
-@click.argument("name")
+@_name
 @shared
 def reset(target: Target, name: str) -> None:
     """Drop the edit of a schedule: it is again as it was declared or added. A pause stays.
@@ -293,7 +265,7 @@ def reset(target: Target, name: str) -> None:
 
 
 @schedule.command()
-@click.argument("name")
+@_name
 @shared
 def pause(target: Target, name: str) -> None:
     """Stop a schedule from making jobs until it is resumed. Slots that pass are missed, unless its catch_up is "all".
@@ -308,7 +280,7 @@ def pause(target: Target, name: str) -> None:
 
 
 @schedule.command()
-@click.argument("name")
+@_name
 @shared
 def resume(target: Target, name: str) -> None:
     """Let a schedule make jobs again; with catch_up "all" also those of the slots that passed.
@@ -323,7 +295,7 @@ def resume(target: Target, name: str) -> None:
 
 
 @schedule.command()
-@click.argument("name")
+@_name
 @shared
 def run(target: Target, name: str) -> None:
     """Make a job of a schedule now, also while it is paused, and print the job's id. Its slots stay as they are.
@@ -335,15 +307,12 @@ def run(target: Target, name: str) -> None:
     JSON: {"name", "id"}
     """
     id = act(target, lambda operator: operator.actions.run_schedule(name))
-    if target.json:
-        write_json({"name": name, "id": id})
-    else:
-        click.echo(id)
+    write_answer(target, {"name": name, "id": id}, id)
 
 
 @schedule.command()
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_name
+@opt.flag("--yes", "Do not ask.")
 @shared
 def delete(target: Target, name: str, yes: bool) -> None:
     """Delete a schedule. Jobs that it has made stay.
@@ -357,7 +326,7 @@ def delete(target: Target, name: str, yes: bool) -> None:
     JSON: the keys of `schedule list`, as it was.
     """
 
-    async def read(client: Client) -> ScheduleInfo:
+    async def read(client: StoreCalls) -> ScheduleInfo:
         return await client.schedules.aget(name)
 
     info, _ = _read(target, read)
@@ -369,19 +338,20 @@ def delete(target: Target, name: str, yes: bool) -> None:
 # How -------------------------------------------------------------------------------------------------------------
 
 
-def _read(target: Target, read: Callable[[Client], Awaitable[Any]]) -> tuple[Any, datetime]:
+def _read(target: Target, read: Callable[[StoreCalls], Awaitable[Any]]) -> tuple[Any, datetime]:
     """What a reading call returns, and the store's time."""
-    from taskharbor.client.client import Client
+    from taskharbor.client.store_calls import StoreCalls
+    from taskharbor.store.session import Store
 
     async def call(driver: Driver, now: datetime) -> tuple[Any, datetime]:
-        client = Client(driver)
-        await client.awaited.driver(0)  # so that the client's clock follows the store's
+        client = StoreCalls._of(Store(driver))
+        await client._store.awaited.driver(0)  # so that its clock follows the store's
         return await read(client), now
 
     return call_store(target, call)
 
 
-async def _upcoming(client: Client, name: str, count: int) -> list[datetime]:
+async def _upcoming(client: StoreCalls, name: str, count: int) -> list[datetime]:
     """The next slots of a schedule; a usage error if this machine does not know its zone, for one."""
     try:
         return await client.schedules.apreview(name, count)
@@ -406,11 +376,8 @@ def _change(
             raise usage_error(str(error)) from error
 
     info, now = act(target, change, creates=creates)
-    if target.json:
-        write_json(facts_of(info, now))
-        return
     when = done or f"{rule_of(info)}, next {next_of(info, now)}"
-    write(f"{one_line(info.name)}: {when}")
+    write_answer(target, facts_of(info, now), f"{one_line(info.name)}: {when}")
 
 
 def _declared(target: Target) -> frozenset[str] | None:
@@ -428,10 +395,7 @@ def _what(target: Target, job: str, payload: bytes, queue: str | None) -> Schedu
     try:
         if harbor is None:
             return JobRequest(type=job, payload=JsonCodec().decode(payload), **given)
-        task = harbor.tasks.get(job)
-        if task is None:
-            known = ", ".join(sorted(harbor.tasks)) or "none"
-            raise usage_error(f"--job: {target.app} has no task {job!r}; it has: {known}. Omit --app to add it anyway")
+        task = task_of(target, harbor, job, "add")
         value = harbor.codec.decode(payload)
         return step_of_json(task.options(**given) if given else task, value)
     except (TypeError, ValueError) as error:

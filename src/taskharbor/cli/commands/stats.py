@@ -7,34 +7,21 @@ from datetime import datetime, timedelta
 
 import click
 
-from taskharbor.cli import time_options
+from taskharbor.cli.options import duration, flag, number
 from taskharbor.cli.output import at_terminal, console, terminal_width, write, write_json
-from taskharbor.cli.overview import (
-    NO_WORKERS,
-    queue_table,
-    worker_table,
-    write_queues,
-    write_workers,
-)
+from taskharbor.cli.overview import NO_WORKERS, queue_table, worker_table, write_queues, write_workers
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import fitted_lines, style
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.base import Driver
 from taskharbor.ops.overview import Overview, read_overview
-from taskharbor.ops.timefmt import format_moment
+from taskharbor.store.timefmt import format_moment
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
-@click.option(
-    "--interval",
-    callback=time_options.parse_duration,
-    default="2s",
-    show_default=True,
-    metavar="DURATION",
-    help="Time between refreshes.",
-)
-@click.option("--count", type=click.IntRange(1), metavar="N", help="With --watch: stop after N refreshes.")
+@flag("--watch", "Refresh until Ctrl-C.")
+@duration("--interval", "Time between refreshes.", default="2s", show_default=True)
+@number("--count", "With --watch: stop after N refreshes.")
 @shared
 def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -> None:
     """Show queues and workers: jobs by state, and the workers that sent a heartbeat in the last minute.

@@ -8,7 +8,7 @@ from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.ops.timefmt import format_duration
+from taskharbor.store.timefmt import format_duration
 
 COLUMNS = (
     Column("name", tail=True),
@@ -46,12 +46,8 @@ def list_(target: Target) -> None:
     found = tasks_of(target.harbor)
     if target.json:
         keys = ("name", "queue", "max_attempts", "timeout", "priority", "process")
-        seconds = [None if row.timeout is None else row.timeout.total_seconds() for row in found]
-        rows = [
-            dict(zip(keys, (row.name, row.queue, row.max_attempts, span, row.priority, row.process), strict=True))
-            for row, span in zip(found, seconds, strict=True)
-        ]
-        write_json({"tasks": rows})
+        rows = [{key: getattr(row, key) for key in keys} for row in found]
+        write_json({"tasks": [{**row, "timeout": row["timeout"] and row["timeout"].total_seconds()} for row in rows]})
         return
     if not found:
         click.echo(

@@ -11,21 +11,19 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli import time_options
 from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, usage_error
+from taskharbor.cli.options import OptionDecorator, choice, duration, flag, number, together, word
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.ops.text import safe_text
+from taskharbor.store.text import safe_text
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from taskharbor.model.events import Observers
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 ONE_PROCESS = "memory:// lives inside one process; use a store that processes share, such as --dsn sqlite:///jobs.db"
@@ -55,86 +53,63 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
-def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
-    shown = f"{text}  [default: {default}]" if default else text
-    return click.option(name, callback=time_options.parse_duration, default=default, metavar="SECONDS", help=shown)
+def _span(name: str, default: str | None, text: str) -> OptionDecorator:
+    return duration(name, f"{text}  [default: {default}]" if default else text, "SECONDS", default=default)
 
 
-def concurrency_option(text: str) -> Callable[[F], F]:
+def concurrency_option(text: str) -> OptionDecorator:
     """`--concurrency N`, for a command that starts a worker."""
-    return click.option("--concurrency", type=click.IntRange(1), metavar="N", default=16, show_default=True, help=text)
+    return number("--concurrency", text, default=16)
 
 
-def _served(name: str, text: str) -> Callable[[F], F]:
+def _switch(name: str, text: str) -> OptionDecorator:
+    return click.option(f"--{name}/--no-{name}", default=True, show_default=True, help=text)
+
+
+def _served(name: str, text: str) -> OptionDecorator:
     """The options for what is served over HTTP: a port, and the interface to bind."""
-    port = click.option(f"{name}-port", type=click.IntRange(1, 65535), metavar="PORT", help=text)
-    host = click.option(
-        f"{name}-host",
-        default="127.0.0.1",
-        show_default=True,
-        help="Interface to bind; 0.0.0.0 accepts connections from other hosts.",
+    interface = "Interface to bind; 0.0.0.0 accepts connections from other hosts."
+    return together(
+        number(f"{name}-port", text, high=65535, metavar="PORT"),
+        click.option(f"{name}-host", default="127.0.0.1", show_default=True, help=interface),
     )
-    return lambda command: port(host(command))
 
 
 @worker.command()
-@click.option(
+@word(
     "--queues",
+    "A,B",
+    "Queues to serve; default: 'default', the queues of the app's tasks, and those that its harbor lists.",
     callback=_names,
-    metavar="A,B",
-    help="Queues to serve; default: 'default', the queues of the app's tasks, and those that its harbor lists.",
 )
 @concurrency_option("Jobs that each process runs at once.")
-@click.option(
-    "--processes", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Worker processes."
-)
+@number("--processes", "Worker processes.", default=1)
 @_span("--lease", "30", "Lease duration: if a worker sends no heartbeat for this long, another takes over its jobs.")
 @_span("--heartbeat", None, "Interval between lease renewals; default: a third of the lease.")
 @_span("--poll-interval", "1", "Longest time between two polls of an idle worker.")
 @_span("--shutdown-timeout", "30", "Time that running jobs have to finish after TERM or INT.")
-@click.option(
-    "--max-lost",
-    type=click.IntRange(1),
-    metavar="N",
-    default=3,
-    show_default=True,
-    help="After N crashes of its worker a job is dead.",
-)
-@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process after N jobs.")
-@click.option(
-    "--max-memory", callback=_size, metavar="SIZE", help="Replace a process that uses this much memory, e.g. 512M."
-)
-@click.option("--reload", is_flag=True, help="Restart when a .py file below this folder changes (for development).")
-@click.option(
-    "--spare/--no-spare",
-    default=True,
-    show_default=True,
-    help="Keep one more started process, ready to replace one that dies.",
-)
-@click.option(
-    "--schedules/--no-schedules",
-    default=True,
-    show_default=True,
-    help="Store the schedules that the app declares, and make the jobs of schedules that are due.",
-)
-@click.option("--health-file", type=click.Path(dir_okay=False), help="Write a JSON health report to this file.")
+@number("--max-lost", "After N crashes of its worker a job is dead.", default=3)
+@number("--max-jobs", "Replace a process after N jobs.")
+@word("--max-memory", "SIZE", "Replace a process that uses this much memory, e.g. 512M.", callback=_size)
+@flag("--reload", "Restart when a .py file below this folder changes (for development).")
+@_switch("spare", "Keep one more started process, ready to replace one that dies.")
+@_switch("schedules", "Store the schedules that the app declares, and make the jobs of schedules that are due.")
+@word("--health-file", None, "Write a JSON health report to this file.", type=click.Path(dir_okay=False))
 @_served("--health", "Serve GET /live and /ready on this port.")
 @_span("--health-within", "30", "Report unhealthy if a process has not polled the store for this long.")
 @_served("--metrics", "Serve Prometheus metrics on this port.")
-@click.option(
+@choice(
     "--log-format",
-    type=click.Choice(["terminal", "text", "json"]),
-    help="Default: terminal on a terminal, with colours; else text, of names and values.",
+    ["terminal", "text", "json"],
+    "Default: terminal on a terminal, with colours; else text, of names and values.",
 )
-@click.option(
+@choice(
     "--log-errors",
-    type=click.Choice(["class", "text", "traceback"]),
-    help="What to log of a handler's exception. text and traceback may quote payloads. Default: traceback on a "
+    ["class", "text", "traceback"],
+    "What to log of a handler's exception. text and traceback may quote payloads. Default: traceback on a "
     "terminal, class elsewhere and in JSON.",
 )
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@choice("--log-level", ["debug", "info", "warning", "error"], "", default="info")
 @shared
 @importing
 def run(target: Target, **options: Any) -> int:
@@ -230,11 +205,11 @@ def _exit_within(seconds: float, code: int) -> None:
 
 
 @worker.command()
-@click.option("--file", "path", type=click.Path(dir_okay=False), help="The --health-file of the worker.")
-@click.option("--port", type=click.IntRange(1, 65535), help="The --health-port of the worker.")
+@word("--file", None, "The --health-file of the worker.", "path", type=click.Path(dir_okay=False))
+@number("--port", "The --health-port of the worker.", high=65535, metavar=None)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The host of the port.")
 @_span("--max-age", "15", "Fail if the file is older than this: its worker is gone.")
-@click.option("--live", is_flag=True, help="Check only that the supervisor is alive, not that it reaches the store.")
+@flag("--live", "Check only that the supervisor is alive, not that it reaches the store.")
 @click.pass_context
 def health(ctx: click.Context, path: str | None, port: int | None, host: str, max_age: timedelta, live: bool) -> None:
     """Check the health of a running worker, for the probes of a container without curl.

@@ -26,7 +26,7 @@ def live(folder: Path, port: int) -> None:
     from taskharbor.dashboard.guard import LOOPBACK_NAMES
 
     dsn = f"sqlite:///{folder}/demo.db"
-    harbor.client.use(dsn)
+    harbor._store.use(dsn)
     orders = folder / "orders.csv"
     write_orders(orders)
     listening = listen(HOST, port)

@@ -25,7 +25,7 @@ from taskharbor.cli.table import style
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import State
-from taskharbor.ops.text import first_line
+from taskharbor.store.text import first_line
 
 APP = "taskharbor.cli.demo.tasks:harbor"
 COMMAND = f"taskharbor worker run --app {APP} --processes 2"
@@ -69,7 +69,7 @@ async def tour(folder: Path, screen: Screen) -> DemoResult:
     import taskharbor
 
     dsn = f"sqlite:///{folder}/demo.db"
-    harbor.client.use(dsn)
+    harbor._store.use(dsn)
     orders = folder / "orders.csv"
     write_orders(orders)
     screen.say(f"{style('TaskHarbor', bold=True)} {taskharbor.__version__}: a tour of about ten seconds\n")
@@ -80,7 +80,7 @@ async def tour(folder: Path, screen: Screen) -> DemoResult:
         screen.say(f"           a charge that always fails, a CSV import of {LINES} lines")
         async with demo_workers(dsn, folder / "worker.log") as process:
             screen.say(f"  workers  2 processes under a supervisor, each with {CONCURRENCY} jobs at once\n")
-            driver = await harbor.client._drivers.get()
+            driver = await harbor._store.drivers.get()
             with screen:
                 await asyncio.wait_for(_watch(driver, jobs, screen, process, folder), TIMEOUT_S)
             return await _result(driver, jobs, dsn, screen)

@@ -256,7 +256,7 @@ def worker(env: Environment, name: str, running: int = 0) -> WorkerInfo:
     return WorkerInfo(env.name(name), (env.queue, "other"), running, env.at(-60), 8, "host", 42)
 
 
-async def heard(env: Environment, at: float) -> list[WorkerInfo]:
+async def workers_at(env: Environment, at: float) -> list[WorkerInfo]:
     """The workers of this case."""
     return [info for info in await env.driver.workers(env.at(at)) if info.worker.startswith(env.prefix)]
 
@@ -265,7 +265,7 @@ async def heard(env: Environment, at: float) -> list[WorkerInfo]:
 async def beat(env: Environment) -> None:
     for name in ("b", "a", "B", "é"):
         await env.driver.beat(worker(env, name), env.now)
-    found = await heard(env, 1)
+    found = await workers_at(env, 1)
     assert [info.worker for info in found] == [env.name(name) for name in ("B", "a", "b", "é")]
     given = msgspec.structs.replace(worker(env, "B"), seen_at=env.now)
     assert msgspec.structs.replace(found[0], seen_at=env.now) == given
@@ -278,9 +278,9 @@ async def a_whole_beat(env: Environment) -> None:
     cut_off = tuple((f"{env.name(long)}{number}", number + 1) for number in range(1000))
     sent = msgspec.structs.replace(worker(env, "a"), running=3, stuck=2, seen_at=env.now, cut_off=cut_off)
     await env.driver.beat(sent, env.now)
-    assert await heard(env, 1) == [sent]
+    assert await workers_at(env, 1) == [sent]
     await env.driver.beat(msgspec.structs.replace(sent, cut_off=cut_off[1:]), env.at(1))
-    [found] = await heard(env, 2)
+    [found] = await workers_at(env, 2)
     assert found.cut_off == cut_off[1:]
 
 
@@ -288,9 +288,9 @@ async def a_whole_beat(env: Environment) -> None:
 async def beat_again(env: Environment) -> None:
     await env.driver.beat(worker(env, "a", 1), env.now)
     await env.driver.beat(worker(env, "a", 2), env.at(30))
-    assert [(info.running, info.seen_at) for info in await heard(env, 31)] == [(2, env.at(30))]
-    assert len(await heard(env, 89.999)) == 1
-    assert await heard(env, 90.001) == []
+    assert [(info.running, info.seen_at) for info in await workers_at(env, 31)] == [(2, env.at(30))]
+    assert len(await workers_at(env, 89.999)) == 1
+    assert await workers_at(env, 90.001) == []
 
 
 @case(LEAVING)
@@ -300,18 +300,18 @@ async def a_last_beat(env: Environment) -> None:
         await env.driver.beat(worker(env, name, 1), env.at(100))
     last = msgspec.structs.replace(worker(env, "a"), stopped_at=env.at(101))
     await env.driver.beat(last, env.at(101) - WORKER_SILENCE)
-    assert [info.worker for info in await heard(env, 101)] == [env.name("b")]
-    assert {info.worker: info.stopped_at for info in await heard(env, 50)} == {
+    assert [info.worker for info in await workers_at(env, 101)] == [env.name("b")]
+    assert {info.worker: info.stopped_at for info in await workers_at(env, 50)} == {
         env.name("a"): env.at(101),
         env.name("b"): None,
     }
     await env.driver.beat(worker(env, "a"), env.at(102))
-    assert [info.worker for info in await heard(env, 102)] == [env.name("a"), env.name("b")]
+    assert [info.worker for info in await workers_at(env, 102)] == [env.name("a"), env.name("b")]
 
 
 @case(BEAT)
 async def a_minute(env: Environment) -> None:
     await env.driver.beat(worker(env, "a"), env.now)
     await env.driver.beat(worker(env, "b"), env.at(30))
-    assert [info.worker for info in await heard(env, 59.999)] == [env.name("a"), env.name("b")]
-    assert [info.worker for info in await heard(env, 60.001)] == [env.name("b")]
+    assert [info.worker for info in await workers_at(env, 59.999)] == [env.name("a"), env.name("b")]
+    assert [info.worker for info in await workers_at(env, 60.001)] == [env.name("b")]

@@ -310,7 +310,7 @@ async def a_new_priority(env: Environment) -> None:
 
 @case(PLACE, needs=AMEND)
 async def run_at_of_a_ready_job(env: Environment) -> None:
-    """To later it is scheduled; to an earlier moment it is due since `now`, behind what was due before."""
+    """Moved later, the job is scheduled; moved earlier, it is due from `now` on, after jobs already due."""
     first, second, third = await env.add_many(3)
     await amended(env, first, 1, run_at=env.at(60))
     assert await env.states(first, second, at=1) == ["scheduled", "ready"]

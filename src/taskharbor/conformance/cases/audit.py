@@ -300,7 +300,7 @@ async def bad_arguments(env: Environment) -> None:
 
 @case(SCANNED, needs=AUDIT)
 async def more_than_one_call_looks_at(env: Environment) -> None:
-    """The rare ones among more entries than a call looks at: pages may be empty, and yet all are found."""
+    """Matches are rarer than the scan limit: some pages are empty, but every match is found."""
     number = MAX_SCANNED_AUDIT + 30
     rare = (0, 5, number - 1)
     entries = [

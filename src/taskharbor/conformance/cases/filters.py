@@ -157,7 +157,7 @@ async def by_the_time_of_enqueue(env: Environment) -> None:
 
 @case(TIMES)
 async def by_the_time_of_the_end(env: Environment) -> None:
-    """Of jobs that have ended: done, dead and cancelled. When they were enqueued no longer counts."""
+    """Of jobs that have ended: done, dead and cancelled. Their enqueue time no longer matters."""
     done, dying, cancelled = await env.add_many(3)
     first, second = await env.take(2, lease=1000)
     await env.done(Ack(first.lease), at=101)

@@ -248,9 +248,7 @@ async def delete_beside_cancel_flow_and_enqueue(env: Environment) -> None:
         first = await env.add(flow_id=name, run_at=env.at(60))
         second = env.job(flow_id=name, queue=env.q("other"), run_at=env.at(60))
         await asyncio.gather(
-            drivers[0].cancel_flow(name, env.now),
-            drivers[1].enqueue([second], env.now),
-            drivers[2].delete([first.id]),
+            drivers[0].cancel_flow(name, env.now), drivers[1].enqueue([second], env.now), drivers[2].delete([first.id])
         )
         assert await env.driver.delete([second.id]) == [None]
         again = [await env.add(flow_id=name, queue=queue, at=2) for queue in (env.queue, env.q("other"))]

@@ -67,13 +67,13 @@ def in_order(rows: Sequence[StoredSchedule]) -> list[StoredSchedule]:
     return sorted((row for row in rows if row.next_at is not None), key=lambda row: (row.next_at, row.name))
 
 
-async def look(env: Environment, at: float = 0, *queues: str, **asked: Any) -> SchedulePage:
+async def due_page(env: Environment, at: float = 0, *queues: str, **asked: Any) -> SchedulePage:
     """One page of what is due."""
     return await env.driver.due_schedules(queues or [env.queue], env.at(at), **asked)
 
 
 async def ahead(env: Environment, at: float = 0, *queues: str) -> datetime | None:
-    return (await look(env, at, *queues)).upcoming
+    return (await due_page(env, at, *queues)).upcoming
 
 
 # By name
@@ -112,7 +112,7 @@ async def sizes_of(env: Environment, limit: int, at: float | None = None, **aske
         if at is None:
             page = await env.driver.schedules(limit=limit, cursor=cursor, **asked)
         else:
-            page = await look(env, at, limit=limit, cursor=cursor)
+            page = await due_page(env, at, limit=limit, cursor=cursor)
         sizes.append(len(page.items))
         cursor = page.cursor
         if cursor is None:
@@ -129,12 +129,12 @@ async def no_page_is_larger(env: Environment) -> None:
         for page in (
             await env.driver.schedules(queue=env.queue, limit=limit),
             await env.driver.schedules(names=[*names, *names], limit=limit),
-            await look(env, 9, limit=limit),
+            await due_page(env, 9, limit=limit),
         ):
             assert list(page.items) == rows[:MAX_SCHEDULES_PER_PAGE]
             assert page.cursor is not None
     assert await read(env, 2**70, queue=env.queue) == await due(env, 9, limit=2**70) == rows
-    assert len((await env.driver.schedules(queue=env.queue)).items) == len((await look(env, 9)).items) == 100
+    assert len((await env.driver.schedules(queue=env.queue)).items) == len((await due_page(env, 9)).items) == 100
 
 
 @case(BY_NAME, needs=SCHEDULES)
@@ -173,9 +173,9 @@ async def names_that_cannot_exist(env: Environment) -> None:
     for name in NOBODY:
         assert await env.driver.schedules(names=[name]) == await env.driver.schedules(queue=name) == SchedulePage(())
         assert await env.driver.schedules(names=names, queue=name) == SchedulePage(())
-        assert await look(env, 9, name) == SchedulePage(())
+        assert await due_page(env, 9, name) == SchedulePage(())
         assert await read(env, names=[name, *names, name]) == rows
-        assert await look(env, 1, name, env.queue, name) == SchedulePage(tuple(rows[:2]), None, rows[2].next_at)
+        assert await due_page(env, 1, name, env.queue, name) == SchedulePage(tuple(rows[:2]), None, rows[2].next_at)
     assert await read(env, names=[*NOBODY, names[1], *NOBODY]) == [rows[1]]
 
 
@@ -255,9 +255,9 @@ async def beside_many_of_others(env: Environment) -> None:
     rows = [schedule(env, f"{number:03d}", number / 10, queue=other) for number in range(200)]
     mine = [schedule(env, "mine", 15), schedule(env, "next", 30)]
     await add(env, *rows, *(schedule(env, f"never{number}") for number in range(200)), *mine)
-    assert await look(env, 20) == SchedulePage((mine[0],), None, env.at(30))
-    assert await look(env, 10) == SchedulePage((), None, env.at(15))
-    assert await look(env, 30, other, limit=1000) == SchedulePage(tuple(rows))
+    assert await due_page(env, 20) == SchedulePage((mine[0],), None, env.at(30))
+    assert await due_page(env, 10) == SchedulePage((), None, env.at(15))
+    assert await due_page(env, 30, other, limit=1000) == SchedulePage(tuple(rows))
 
 
 @case(AHEAD, needs=SCHEDULES)
@@ -298,17 +298,17 @@ async def what_comes_next_on_every_page(env: Environment) -> None:
     rows = [schedule(env, f"{number}", number, queue=a) for number in range(5)]
     await add(env, *rows, schedule(env, "next", 7, queue=b), schedule(env, "later", 9, queue=a))
     for limit in (1, 2, 3, 5, 6):
-        page = await look(env, 5, a, b, limit=limit)
+        page = await due_page(env, 5, a, b, limit=limit)
         found = [*page.items]
         while page.cursor is not None and len(found) < 10:
             assert page.upcoming == env.at(7)
-            page = await look(env, 5, a, b, limit=limit, cursor=page.cursor)
+            page = await due_page(env, 5, a, b, limit=limit, cursor=page.cursor)
             found += page.items
         assert page.upcoming == env.at(7)
         assert found == rows
-    cursor = (await look(env, 9, a, b, limit=6)).cursor
-    assert await look(env, 5, a, b, cursor=cursor) == SchedulePage((), None, env.at(7))
-    assert (await look(env, 7, a, b, cursor=cursor)).upcoming == env.at(9)
+    cursor = (await due_page(env, 9, a, b, limit=6)).cursor
+    assert await due_page(env, 5, a, b, cursor=cursor) == SchedulePage((), None, env.at(7))
+    assert (await due_page(env, 7, a, b, cursor=cursor)).upcoming == env.at(9)
 
 
 @case(CURSOR, DUE, needs=SCHEDULES)
@@ -317,7 +317,7 @@ async def due_rows_change_between_pages(env: Environment) -> None:
     other = env.q("other")
     rows = [schedule(env, f"m{number}", 10 * number) for number in range(6)]
     await add(env, *rows)
-    first = await look(env, 30, limit=3)
+    first = await due_page(env, 30, limit=3)
     assert list(first.items) == rows[:3]
     tie_before, tie_behind = schedule(env, "m1", 20, version=2), schedule(env, "m20", 20)
     early, between = schedule(env, "early", 5), schedule(env, "between", 25)
@@ -325,13 +325,13 @@ async def due_rows_change_between_pages(env: Environment) -> None:
     moved = schedule(env, "m3", 30, queue=other, version=2)
     back = schedule(env, "m0", 27, version=2)
     assert await apply(env, change(rows[1], tie_before), change(rows[3], moved), change(rows[0], back)) == [True] * 3
-    assert await look(env, 30, cursor=first.cursor) == SchedulePage((tie_behind, between, back), None, env.at(40))
-    assert (await look(env, 30, env.queue, other, cursor=first.cursor)).items == (tie_behind, between, back, moved)
-    assert (await look(env, 26, cursor=first.cursor)).items == (tie_behind, between)
-    assert (await look(env, 45, cursor=first.cursor)).items == (tie_behind, between, back, rows[4])
+    assert await due_page(env, 30, cursor=first.cursor) == SchedulePage((tie_behind, between, back), None, env.at(40))
+    assert (await due_page(env, 30, env.queue, other, cursor=first.cursor)).items == (tie_behind, between, back, moved)
+    assert (await due_page(env, 26, cursor=first.cursor)).items == (tie_behind, between)
+    assert (await due_page(env, 45, cursor=first.cursor)).items == (tie_behind, between, back, rows[4])
     assert await apply(env, change(rows[2], None), change(between, None)) == [True] * 2
-    assert (await look(env, 45, cursor=first.cursor, limit=2)).items == (tie_behind, back)
-    assert await look(env, 10, cursor=first.cursor) == SchedulePage((), None, env.at(20))
+    assert (await due_page(env, 45, cursor=first.cursor, limit=2)).items == (tie_behind, back)
+    assert await due_page(env, 10, cursor=first.cursor) == SchedulePage((), None, env.at(20))
 
 
 @case(DUE, needs=SCHEDULES)
@@ -349,7 +349,7 @@ async def bad_arguments(env: Environment) -> None:
     await add(env, *(schedule(env, f"{number}", 0) for number in range(3)))
     await env.add_many(2)
     by_name = (await env.driver.schedules(queue=env.queue, limit=1)).cursor
-    of_due = (await look(env, limit=1)).cursor
+    of_due = (await due_page(env, limit=1)).cursor
     of_jobs = (await env.driver.list(now=env.now, queue=env.queue, limit=1)).cursor
     assert by_name is not None
     assert of_due is not None
@@ -362,7 +362,7 @@ async def bad_arguments(env: Environment) -> None:
             {"limit": -1},
         ]
         for asked in bad:
-            call = env.driver.schedules(queue=env.queue, **asked) if good is by_name else look(env, **asked)
+            call = env.driver.schedules(queue=env.queue, **asked) if good is by_name else due_page(env, **asked)
             assert await raises_value_error(call), f"{asked} was taken"
     for now in (env.now.replace(tzinfo=None), "now", None):
         moment: Any = now

@@ -111,10 +111,7 @@ async def huge_reason(env: Environment) -> None:
     failed, dropped = await env.take()
     assert await env.settle(
         Fail(failed.lease, "x" * 1_000_000, 1, env.now), Cancelled(dropped.lease, "\ud800" * 100_000)
-    ) == [
-        None,
-        None,
-    ]
+    ) == [None, None]
     assert await env.states(failed, dropped) == ["dlq", "cancelled"]
 
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from taskharbor.dashboard.pages.shown import Asked, Shown
+from taskharbor.dashboard.pages.content import PageContent, PageQuery
 from taskharbor.ops import doctor
-from taskharbor.ops.room import Sight
+from taskharbor.ops.operator import StoreReading
 
 MAX_QUEUES = 50  # that are looked at
 MAX_SCHEDULES = 500
 
 
-async def about(sight: Sight, asked: Asked) -> Shown:
+async def about(reading: StoreReading, query: PageQuery) -> PageContent:
     """What this dashboard looks at."""
-    driver, now = sight.driver, sight.now
+    driver, now = reading.driver, reading.now
     checks = [
-        doctor.versions(),
-        *await doctor.pace(driver),
-        *await doctor.life(driver, now, MAX_QUEUES),
-        *await doctor.strangers(driver, sight.declared, "this application", now),
-        *await doctor.schedules(driver, None, "", now, MAX_SCHEDULES),
-        *await doctor.damage(driver),
+        doctor.check_version(),
+        *await doctor.check_clock(driver),
+        *await doctor.check_queues(driver, now, MAX_QUEUES),
+        *await doctor.check_types(driver, reading.declared, "this application", now),
+        *await doctor.check_schedules(driver, None, "", now, MAX_SCHEDULES),
+        *await doctor.check_damage(driver),
     ]
     data = {
         "ok": all(check.status != "problem" for check in checks),
@@ -27,9 +27,9 @@ async def about(sight: Sight, asked: Asked) -> Shown:
     }
     view = {
         "checks": checks,
-        "place": sight.place,
+        "place": reading.place,
         "driver": type(driver).__name__,
         "lacks": sorted(driver.lacks()),
-        "types": None if sight.declared is None else sorted(sight.declared),
+        "types": None if reading.declared is None else sorted(reading.declared),
     }
-    return Shown("about.html", "About", data, view)
+    return PageContent("about.html", "About", data, view)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from taskharbor.dashboard.pages.shown import BadQuery, quoted
-from taskharbor.ops.ids import is_prefix
+from taskharbor.dashboard.pages.content import BadQuery, quoted
+from taskharbor.store.ids import is_prefix
 
 NAMES = ("state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until")
 MAX_FILTER_CHARS = 2_000

@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown
+from taskharbor.dashboard.pages.content import PageContent, PageQuery, as_bad_query
 from taskharbor.flow.summary import durations_of, progress_of
-from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import FlowStatus
 from taskharbor.ops import json_output
-from taskharbor.ops.flow_graph import graph_of
-from taskharbor.ops.flow_view import next_commands, read_flow, rows_of
-from taskharbor.ops.ids import flow_id
-from taskharbor.ops.listing import find_flows
-from taskharbor.ops.room import Sight
+from taskharbor.ops.flow_view import graph_of, next_commands, rows_of
+from taskharbor.ops.operator import StoreReading
+from taskharbor.store.flows import read_flow
+from taskharbor.store.ids import flow_id
+from taskharbor.store.pages import fill_page
 
 PAGE_FLOWS = 50
 MAX_ROWS = 200
 STATUSES = tuple(status.value for status in FlowStatus)
 
 
-async def flows(sight: Sight, asked: Asked) -> Shown:
+async def flows(reading: StoreReading, query: PageQuery) -> PageContent:
     """A page of workflows, the newest first."""
-    status = asked.text("status")
+    status = query.text("status")
     if status is not None:
-        status = asked.one_of("status", STATUSES, "")
-    try:
-        page = await find_flows(
-            sight.driver,
-            sight.now,
-            limit=asked.whole("limit", PAGE_FLOWS, PAGE_FLOWS),
-            clock=sight.client.clock,
-            cursor=asked.text("cursor"),
+        status = query.one_of("status", STATUSES, "")
+    with as_bad_query():
+        page = await fill_page(
+            reading.driver.flows,
+            query.whole("limit", PAGE_FLOWS, PAGE_FLOWS),
+            reading.store.clock,
+            now=reading.now,
+            cursor=query.text("cursor"),
             order="-id",
             status=status,
-            since=asked.moment("since", sight.now),
-            until=asked.moment("until", sight.now),
+            since=query.moment("since", reading.now),
+            until=query.moment("until", reading.now),
         )
-    except ValueError as error:
-        if isinstance(error, TaskHarborError):
-            raise
-        raise BadQuery(str(error)) from error
     data = {"flows": [json_output.flow_summary(each) for each in page.items], "cursor": page.cursor}
-    view = {"page": page, "status": status, "statuses": STATUSES, "is_first": asked.text("cursor") is None}
-    return Shown("flows.html", "Workflows", data, view, ("jobs",))
+    view = {"page": page, "status": status, "statuses": STATUSES, "is_first": query.text("cursor") is None}
+    return PageContent("flows.html", "Workflows", data, view, ("jobs",))
 
 
-async def flow(sight: Sight, asked: Asked) -> Shown:
+async def flow(reading: StoreReading, query: PageQuery) -> PageContent:
     """One workflow."""
-    id = await flow_id(sight.driver, asked.path["id"], sight.now)
-    info, complete = await read_flow(sight.driver, id, sight.now)
+    id = await flow_id(reading.driver, query.path["id"], reading.now)
+    info, complete = await read_flow(reading.driver, id, reading.now)
     rows = rows_of(info)
     done, total = progress_of(info)
     view = {
@@ -61,4 +56,4 @@ async def flow(sight: Sight, asked: Asked) -> Shown:
         "total": total,
         "next": next_commands(info),
     }
-    return Shown("flow.html", f"Workflow {id}", json_output.flow(info, complete), view, ("jobs",))
+    return PageContent("flow.html", f"Workflow {id}", json_output.flow(info, complete), view, ("jobs",))

@@ -4,50 +4,53 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskharbor.dashboard.pages.shown import Asked, Shown, without_content
+from taskharbor.dashboard.pages.content import PageContent, PageQuery
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
-from taskharbor.ops.dead_view import effects, read_dead
-from taskharbor.ops.explain import read_situation, reasons
-from taskharbor.ops.job_view import tries_of
-from taskharbor.ops.redaction import HIDDEN
-from taskharbor.ops.room import Sight
-from taskharbor.ops.timeline import timeline_of
+from taskharbor.ops.job_view import timeline_of, tries_of
+from taskharbor.ops.operator import StoreReading
+from taskharbor.store.diagnose import effects, reasons
+from taskharbor.store.jobs import without_content
+from taskharbor.store.redaction import HIDDEN
+from taskharbor.store.situation import read_dead, read_situation
 
 MAX_STRIP_JOBS = 40  # of its flow, beside it
 
 
-async def job(sight: Sight, asked: Asked) -> Shown:
+async def job(reading: StoreReading, query: PageQuery) -> PageContent:
     """One job by its id, or by the beginning of one."""
-    typed = asked.path["id"]
+    typed = query.path["id"]
     seen = await read_situation(
-        sight.driver, typed, sight.now, place=sight.place, app=sight.harbor_name, declared=sight.declared
+        reading.driver, typed, reading.now, place=reading.place, app=reading.harbor_name, declared=reading.declared
     )
     info, found = seen.info, reasons(seen)
-    facts = json_output.whole(info, HIDDEN, sight.now)
+    facts = json_output.whole(info, HIDDEN, reading.now)
     data = {**facts, "reasons": json_output.explanation(info, found)["reasons"]}
-    if asked.json:
-        return Shown("job.html", "Job", data, {})
-    would = effects(await read_dead(sight.driver, info.job.id, sight.now)) if info.state is State.DLQ else []
-    strip, more = await _strip(sight, info)
+    if query.json:
+        return PageContent("job.html", "Job", data, {})
+    would = []
+    if info.state is State.DLQ:
+        app, declared = reading.harbor_name, reading.declared
+        would = effects(await read_dead(reading.driver, info.job.id, reading.now, app=app, declared=declared))
+    strip, more = await _strip(reading, info)
     view: dict[str, Any] = {
         "info": without_content(info),
         "facts": facts,
         "reasons": found,
         "tries": tries_of(info),
-        "timeline": timeline_of(info, sight.now),
+        "timeline": timeline_of(info, reading.now),
         "effects": would,
         "strip": tuple(map(without_content, strip)),
         "strip_more": more,
         "may_amend": info.state not in (State.DONE, State.INFLIGHT),
         "why": HIDDEN.why(info.job),
     }
-    return Shown("job.html", f"Job {info.job.id}", data, view, ("job", "jobs"), info.job.id)
+    return PageContent("job.html", f"Job {info.job.id}", data, view, ("job", "jobs"), info.job.id)
 
 
-async def _strip(sight: Sight, info: JobInfo) -> tuple[tuple[JobInfo, ...], bool]:
+async def _strip(reading: StoreReading, info: JobInfo) -> tuple[tuple[JobInfo, ...], bool]:
     """The first jobs of its flow."""
     if info.job.flow_id is None:
         return (), False
-    page = await sight.driver.list(flow_id=info.job.flow_id, limit=MAX_STRIP_JOBS, now=sight.now, payloads=False)
+    page = await reading.driver.list(flow_id=info.job.flow_id, limit=MAX_STRIP_JOBS, now=reading.now, payloads=False)
     return page.items, page.cursor is not None

@@ -6,47 +6,45 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from taskharbor.dashboard.pages.content import PageContent, PageQuery, as_bad_query
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
 from taskharbor.drivers.heads import read_counts
 from taskharbor.model.error_class import error_query
-from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
-from taskharbor.ops.counting import cap_for
-from taskharbor.ops.dead_kinds import whole_records
-from taskharbor.ops.listing import find_page
-from taskharbor.ops.room import Sight
-from taskharbor.ops.waiting import read_waits, word_for
+from taskharbor.ops.operator import StoreReading
+from taskharbor.store.diagnose import word_for
+from taskharbor.store.jobs import read_records, without_content
+from taskharbor.store.pages import fill_page
+from taskharbor.store.queues import cap_for
+from taskharbor.store.situation import read_list_situation
 
 PAGE_JOBS = 50
 MAX_PAGE_JOBS = 500
 WHOLE_AT_ONCE = 10  # jobs of a page with their payloads, for scripts
 
 
-async def jobs(sight: Sight, asked: Asked) -> Shown:
+async def jobs(reading: StoreReading, query: PageQuery) -> PageContent:
     """A page of jobs."""
-    driver, now = sight.driver, sight.now
-    typed = asked.text("q")
+    driver, now = reading.driver, reading.now
+    typed = query.text("q")
     if typed is not None:
         return _redirected(read_filter(typed))
-    given = given_filter(asked)
-    query = filter_query(asked, sight)
-    limit = asked.whole("limit", PAGE_JOBS, MAX_PAGE_JOBS)
-    try:
-        cursor = asked.text("cursor")
-        page = await find_page(
-            driver, now, limit=limit, clock=sight.client.clock, cursor=cursor, order="-id", payloads=False, **query
+    given = given_filter(query)
+    filters = filter_query(query, reading)
+    limit = query.whole("limit", PAGE_JOBS, MAX_PAGE_JOBS)
+    with as_bad_query():
+        cursor = query.text("cursor")
+        page = await fill_page(
+            driver.list, limit, reading.store.clock, now=now, cursor=cursor, order="-id", payloads=False, **filters
         )
-    except ValueError as error:
-        if isinstance(error, TaskHarborError):
-            raise
-        raise BadQuery(str(error)) from error
-    if asked.json:
-        return Shown("jobs.html", "Jobs", {"jobs": await _summaries(sight, page.items), "cursor": page.cursor}, {})
+    if query.json:
+        return PageContent(
+            "jobs.html", "Jobs", {"jobs": await _summaries(reading, page.items), "cursor": page.cursor}, {}
+        )
     cap = cap_for(len(await driver.queues()))
     counts = await read_counts(driver, now, cap)
-    waits = await read_waits(driver, now, page.items, sight.declared)
+    waits = await read_list_situation(driver, now, page.items, reading.declared)
     queue = given.get("queue")
     chosen = counts if queue is None else {queue: counts.get(queue, {})}
     view = {
@@ -56,9 +54,9 @@ async def jobs(sight: Sight, asked: Asked) -> Shown:
         "typed": write_filter(given),
         "states": {state: _total(chosen.values(), state, cap) for state in json_output.STATES},
         "queues": sorted(counts),
-        "is_first": asked.text("cursor") is None,
+        "is_first": query.text("cursor") is None,
     }
-    return Shown("jobs.html", "Jobs", None, view, ("jobs",))
+    return PageContent("jobs.html", "Jobs", None, view, ("jobs",))
 
 
 def _total(counts: Iterable[Mapping[str, int]], state: str, cap: int) -> tuple[int, bool]:
@@ -67,54 +65,54 @@ def _total(counts: Iterable[Mapping[str, int]], state: str, cap: int) -> tuple[i
     return sum(numbers), any(number >= cap for number in numbers)
 
 
-async def _summaries(sight: Sight, jobs: Iterable[JobInfo]) -> list[dict[str, Any]]:
+async def _summaries(reading: StoreReading, jobs: Iterable[JobInfo]) -> list[dict[str, Any]]:
     """Jobs for a script. One that has a reason is read whole, some at a time: only a payload that is known is masked,
     and a page of large payloads does not fit into memory."""
     found: list[dict[str, Any]] = []
     rows = list(jobs)
     for start in range(0, len(rows), WHOLE_AT_ONCE):
         some = rows[start : start + WHOLE_AT_ONCE]
-        read = await asyncio.gather(*(_whole(sight, info) for info in some))
+        read = await asyncio.gather(*(_whole(reading, info) for info in some))
         found += [json_output.summary(info) for info in read if info is not None]
     return found
 
 
-async def _whole(sight: Sight, info: JobInfo) -> JobInfo | None:
+async def _whole(reading: StoreReading, info: JobInfo) -> JobInfo | None:
     """The job, with its payload if that is needed; None if it is gone meanwhile."""
     if not info.job.reason:
         return info
-    return next(iter(await whole_records(sight.driver, sight.now, [info])), None)
+    return next(iter(await read_records(reading.driver, [info.job.id], reading.now)), None)
 
 
-def given_filter(asked: Asked) -> dict[str, str]:
+def given_filter(query: PageQuery) -> dict[str, str]:
     """The filter of an address, as text by name."""
-    return {name: value for name in NAMES if (value := asked.text(name)) is not None}
+    return {name: value for name in NAMES if (value := query.text(name)) is not None}
 
 
-def filter_arguments(asked: Asked, sight: Sight) -> dict[str, Any]:
-    """The filter of an address, as arguments of `client.jobs`; BadQuery for what makes no sense."""
+def filter_arguments(query: PageQuery, reading: StoreReading) -> dict[str, Any]:
+    """The filter of an address, as arguments of `harbor.jobs`; BadQuery for what makes no sense."""
     arguments: dict[str, Any] = {}
-    for name, value in given_filter(asked).items():
+    for name, value in given_filter(query).items():
         if name in ("since", "until"):
-            arguments[name] = asked.moment(name, sight.now)
+            arguments[name] = query.moment(name, reading.now)
         elif name == "state":
-            arguments[name] = State(asked.one_of("state", json_output.STATES, value))
+            arguments[name] = State(query.one_of("state", json_output.STATES, value))
         else:
             arguments[name] = value
     return arguments
 
 
-def filter_query(asked: Asked, sight: Sight) -> dict[str, Any]:
+def filter_query(query: PageQuery, reading: StoreReading) -> dict[str, Any]:
     """The same as arguments of `Driver.list`."""
-    query = filter_arguments(asked, sight)
-    if "flow" in query:
-        query["flow_id"] = query.pop("flow")
-    return query | error_query(query.pop("error")) if "error" in query else query
+    filters = filter_arguments(query, reading)
+    if "flow" in filters:
+        filters["flow_id"] = filters.pop("flow")
+    return filters | error_query(filters.pop("error")) if "error" in filters else filters
 
 
-def _redirected(given: dict[str, str]) -> Shown:
+def _redirected(given: dict[str, str]) -> PageContent:
     from urllib.parse import quote, urlencode
 
     if "id" in given:
-        return Shown("", "", None, {}, redirect=f"/jobs/{quote(given['id'], safe='')}")
-    return Shown("", "", None, {}, redirect=f"/jobs?{urlencode(given)}" if given else "/jobs")
+        return PageContent("", "", None, {}, redirect=f"/jobs/{quote(given['id'], safe='')}")
+    return PageContent("", "", None, {}, redirect=f"/jobs?{urlencode(given)}" if given else "/jobs")

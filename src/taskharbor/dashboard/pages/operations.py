@@ -6,39 +6,35 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from taskharbor.dashboard.pages.content import BadQuery, PageContent, PageQuery, as_bad_query
 from taskharbor.dashboard.pages.jobs import filter_arguments, given_filter
-from taskharbor.dashboard.pages.shown import Asked, BadQuery, Shown, without_content
-from taskharbor.model.errors import TaskHarborError
 from taskharbor.ops import json_output
-from taskharbor.ops.audit_page import outcome_of, read_audit, what_of
-from taskharbor.ops.operation_words import outcome_words, progress_words
+from taskharbor.ops.operation_words import outcome_of, outcome_words, progress_words, what_of
 from taskharbor.ops.operations import OperationRow, read_operations
+from taskharbor.ops.operator import StoreReading
 from taskharbor.ops.preview import read_preview
-from taskharbor.ops.room import Sight
+from taskharbor.store.audit import read_audit
+from taskharbor.store.jobs import without_content
 
 NEWEST_OPERATIONS = 15
 PAGE_ENTRIES = 50
 ACTIONS = ("requeue", "cancel", "delete")
 
 
-async def operations(sight: Sight, asked: Asked) -> Shown:
+async def operations(reading: StoreReading, query: PageQuery) -> PageContent:
     """The newest operations, and who changed what."""
-    try:
+    with as_bad_query():
         entries, cursor = await read_audit(
-            sight.driver,
-            since=asked.moment("since", sight.now),
-            until=asked.moment("until", sight.now),
-            by=asked.text("by"),
-            cursor=asked.text("cursor"),
-            limit=asked.whole("limit", PAGE_ENTRIES, 500),
+            reading.driver,
+            since=query.moment("since", reading.now),
+            until=query.moment("until", reading.now),
+            by=query.text("by"),
+            cursor=query.text("cursor"),
+            limit=query.whole("limit", PAGE_ENTRIES, 500),
         )
-    except ValueError as error:
-        if isinstance(error, TaskHarborError):
-            raise
-        raise BadQuery(str(error)) from error
-    is_first = asked.text("cursor") is None
-    recent = sight.now - timedelta(days=7)
-    found = await read_operations(sight.client, since=recent, limit=NEWEST_OPERATIONS) if is_first else []
+    is_first = query.text("cursor") is None
+    recent = reading.now - timedelta(days=7)
+    found = await read_operations(reading.store, since=recent, limit=NEWEST_OPERATIONS) if is_first else []
     data = {
         "operations": [json_output.operation(row) for row in found],
         "entries": [json_output.audit_entry(entry) for entry in entries],
@@ -48,10 +44,10 @@ async def operations(sight: Sight, asked: Asked) -> Shown:
         "operations": [(row, _standing(row)) for row in found],
         "entries": [(entry, what_of(entry), outcome_of(entry)) for entry in entries],
         "cursor": cursor,
-        "by": asked.text("by"),
+        "by": query.text("by"),
         "is_first": is_first,
     }
-    return Shown("operations.html", "Operations", data, view, ("jobs",))
+    return PageContent("operations.html", "Operations", data, view, ("jobs",))
 
 
 def _standing(row: OperationRow) -> str:
@@ -60,17 +56,13 @@ def _standing(row: OperationRow) -> str:
     return outcome_words(row)
 
 
-async def new_operation(sight: Sight, asked: Asked) -> Shown:
+async def new_operation(reading: StoreReading, query: PageQuery) -> PageContent:
     """What an operation would change, before it begins: how many jobs, as of when, and some of them."""
-    action = asked.one_of("action", ACTIONS, "requeue")
-    given = given_filter(asked)
-    jobs = sight.client.jobs(**checked_filter(asked, sight))
-    try:
-        preview = await read_preview(sight.driver, sight.now, sight.actions, jobs, action)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, TaskHarborError):
-            raise
-        raise BadQuery(str(error)) from error
+    action = query.one_of("action", ACTIONS, "requeue")
+    given = given_filter(query)
+    jobs = reading.client.jobs(**checked_filter(query, reading))
+    with as_bad_query(TypeError, ValueError):
+        preview = await read_preview(reading.driver, reading.now, reading.actions, jobs, action)
     if "until" not in given:
         given = {**given, "until": preview.found.cut.isoformat()}
     data = {
@@ -84,18 +76,14 @@ async def new_operation(sight: Sight, asked: Asked) -> Shown:
     }
     kept = replace(preview, sample=list(map(without_content, preview.sample)))
     view = {"action": action, "given": given, "preview": kept, "jobs": jobs}
-    return Shown("new_operation.html", f"{action.capitalize()} jobs", data, view)
+    return PageContent("new_operation.html", f"{action.capitalize()} jobs", data, view)
 
 
-def checked_filter(asked: Asked, sight: Sight) -> dict[str, Any]:
+def checked_filter(query: PageQuery, reading: StoreReading) -> dict[str, Any]:
     """The filter of an operation, which must not be empty; as arguments of `client.jobs`."""
-    arguments = filter_arguments(asked, sight)
+    arguments = filter_arguments(query, reading)
     if not arguments:
         raise BadQuery("an operation needs a filter, such as state=dlq: expected at least one")
-    try:
-        sight.client.jobs(**arguments)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, TaskHarborError):
-            raise
-        raise BadQuery(str(error)) from error
+    with as_bad_query(TypeError, ValueError):
+        reading.client.jobs(**arguments)
     return arguments

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from taskharbor.dashboard.pages.shown import Asked, Shown
+from taskharbor.dashboard.pages.content import PageContent, PageQuery
 from taskharbor.ops import json_output
 from taskharbor.ops.attention import read_attention
-from taskharbor.ops.figures_view import DEFAULT_SPAN, SPANS, read_figures
-from taskharbor.ops.queue_rows import read_busiest_rows
-from taskharbor.ops.room import Sight
+from taskharbor.ops.operator import StoreReading
+from taskharbor.store.figures import DEFAULT_SPAN, SPANS, read_figures
+from taskharbor.store.queues import read_busiest_rows
 
 MAX_QUEUES = 25  # with a row on this page
 TILES = ("ready", "inflight", "scheduled", "blocked", "dlq", "done")
 
 
-async def overview(sight: Sight, asked: Asked) -> Shown:
+async def overview(reading: StoreReading, query: PageQuery) -> PageContent:
     """The first page."""
-    span = asked.one_of("span", tuple(SPANS), DEFAULT_SPAN)
-    found = await read_busiest_rows(sight.driver, sight.now, MAX_QUEUES)
-    points = await read_attention(sight.driver, sight.now, found, sight.declared)
-    figures = await read_figures(sight.driver, sight.now, span, among=found.names)
+    span = query.one_of("span", tuple(SPANS), DEFAULT_SPAN)
+    found = await read_busiest_rows(reading.driver, reading.now, MAX_QUEUES)
+    points = await read_attention(reading.driver, reading.now, found, reading.declared)
+    figures = await read_figures(reading.driver, reading.now, span, among=found.names)
     data = {
-        "at": sight.now,
+        "at": reading.now,
         "queues": [row.as_json() for row in found.rows],
         "workers": [json_output.worker(worker) for worker in found.workers],
         "attention": [{"code": point.code, "level": point.level, "text": point.text} for point in points],
     }
     view = {"found": found, "points": points, "figures": figures, "span": span, "spans": tuple(SPANS), "tiles": TILES}
-    return Shown("overview.html", "Overview", data, view, ("jobs", "workers", "figures"))
+    return PageContent("overview.html", "Overview", data, view, ("jobs", "workers", "figures"))

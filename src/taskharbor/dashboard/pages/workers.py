@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from taskharbor.dashboard.pages.shown import Asked, Shown
+from taskharbor.dashboard.pages.content import PageContent, PageQuery
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
-from taskharbor.ops.explain import SINCE_EVER
-from taskharbor.ops.room import Sight
+from taskharbor.ops.operator import StoreReading
+from taskharbor.store.situation import SINCE_EVER
 
 MAX_RUNNING = 200  # jobs that are shown with the worker that runs them
 MAX_GONE = 20
 
 
-async def workers(sight: Sight, asked: Asked) -> Shown:
+async def workers(reading: StoreReading, query: PageQuery) -> PageContent:
     """All workers with a heartbeat in the last minute, and those that are gone."""
-    driver, now = sight.driver, sight.now
+    driver, now = reading.driver, reading.now
     alive = await driver.workers(now)
     known = await driver.workers(SINCE_EVER)
     names = {worker.worker for worker in alive}
@@ -27,4 +27,4 @@ async def workers(sight: Sight, asked: Asked) -> Shown:
         running.setdefault(info.worker, []).append(info)
     view = {"alive": alive, "gone": gone[:MAX_GONE], "running": running, "more": page.cursor is not None}
     data = {"workers": [json_output.worker(worker) for worker in alive]}
-    return Shown("workers.html", "Workers", data, view, ("workers", "jobs"))
+    return PageContent("workers.html", "Workers", data, view, ("workers", "jobs"))

@@ -17,12 +17,10 @@ from taskharbor.drivers.base import BlockingCalls, Driver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.memory import admin, reading
 from taskharbor.drivers.memory.enqueue import enqueue
-from taskharbor.drivers.memory.heads import heads
-from taskharbor.drivers.memory.leases import extend, release
 from taskharbor.drivers.memory.options import parse
 from taskharbor.drivers.memory.reserve import reserve
 from taskharbor.drivers.memory.schedules import change_schedules, list_due_schedules, list_schedules
-from taskharbor.drivers.memory.settle import settle
+from taskharbor.drivers.memory.settle import extend, release, settle
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
 from taskharbor.drivers.wait_calls import WaitCall
@@ -169,7 +167,7 @@ class MemoryDriver(Driver):
     async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
         check_next(n)
         with self.store.lock:
-            return heads(self.store, queues, now, n)
+            return reading.heads(self.store, queues, now, n)
 
     # Admin
 

@@ -9,16 +9,14 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
-from msgspec.structs import replace
-
 from taskharbor.drivers import planning
 from taskharbor.drivers.base import FLOW_CANCELLED_REASON
 from taskharbor.drivers.memory.flows import join_or_block, link
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
+from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, as_new, plan_jobs, run_plan
 from taskharbor.model.bounds import check_job
-from taskharbor.model.job import EPOCH, JobRecord, State
+from taskharbor.model.job import JobRecord, State
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.outcome import Ack
 
@@ -32,12 +30,12 @@ def enqueue(store: MemoryStore, jobs: Sequence[JobRecord], now: datetime, max_pa
     return plan.results
 
 
-def plan_of(store: MemoryStore, jobs: Sequence[JobRecord]) -> Plan[JobFacts]:
+def plan_of(store: MemoryStore, jobs: Sequence[JobRecord]) -> Plan:
     """What a call would store; InvalidJob if it cannot be stored. The jobs were checked one by one."""
-    return run(plan_jobs(jobs), partial(_look_up, store))
+    return run_plan(plan_jobs(jobs), partial(_look_up, store))
 
 
-def heir_of(store: MemoryStore, plan: Plan[JobFacts], outcome: Ack, dependents: Collection[Entry]) -> str | None:
+def heir_of(store: MemoryStore, plan: Plan, outcome: Ack, dependents: Collection[Entry]) -> str | None:
     """The job that takes over from an acked one: see planning.heir_of."""
     ids = {dependent.record.id for dependent in dependents}
     return planning.heir_of(plan, outcome, ids, partial(_look_up, store))
@@ -45,7 +43,7 @@ def heir_of(store: MemoryStore, plan: Plan[JobFacts], outcome: Ack, dependents: 
 
 def store_jobs(store: MemoryStore, jobs: Iterable[JobRecord], now: datetime) -> None:
     """Store new jobs as one: those that depend on each other are all there before the first is placed."""
-    for entry in [store.add(_as_new(job, now)) for job in jobs]:
+    for entry in [store.add(as_new(job, now)) for job in jobs]:
         if entry.record.flow_id in store.cancelled_flows:
             link(store, entry)
             store.finish(entry, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
@@ -53,7 +51,7 @@ def store_jobs(store: MemoryStore, jobs: Iterable[JobRecord], now: datetime) -> 
             join_or_block(store, entry, now)
 
 
-def _look_up(store: MemoryStore, lookup: Lookup) -> Facts[JobFacts]:
+def _look_up(store: MemoryStore, lookup: Lookup) -> Facts:
     """What a plan asks of the store."""
     found = [(id, entry) for id in lookup.ids if (entry := store.entries.get(id)) is not None]
     jobs = {
@@ -65,27 +63,3 @@ def _look_up(store: MemoryStore, lookup: Lookup) -> Facts[JobFacts]:
         if (queue := store.queues.get(name)) is not None and key in queue.keys
     }
     return Facts(jobs, keys)
-
-
-def _as_new(job: JobRecord, now: datetime) -> JobRecord:
-    """The record with the fields that only the store writes at their start."""
-    return replace(
-        job,
-        deliveries=0,
-        lost=0,
-        handed_to=None,
-        failed_at=None,
-        finished_at=None,
-        result=None,
-        last_error="",
-        reason="",
-        began_at=None,
-        ran_on="",
-        trail=b"",
-        error_class="",
-        fingerprint="",
-        note=b"",
-        edits=0,
-        metadata=dict(job.metadata),  # the caller's dict stays the caller's
-        created_at=now if job.created_at == EPOCH else job.created_at,
-    )

@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from taskharbor.drivers.dsn import options_of, scheme_of
-from taskharbor.drivers.options import max_payload_of, retention_of
+from taskharbor.drivers.dsn import max_payload_of, options_of, retention_of, scheme_of
 from taskharbor.model.bounds import check_name
 
 _OPTIONS = frozenset({"retention", "max_payload"})

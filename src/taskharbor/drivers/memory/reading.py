@@ -1,4 +1,4 @@
-"""Reading jobs, flows, queues and workers. Nothing here changes a job.
+"""Reading jobs, flows, queues and their heads, and workers. Nothing here changes a job.
 
 A listing looks at a bounded number of jobs or flows in a call, and says where it stopped.
 """
@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from heapq import nsmallest
+from itertools import chain, islice
 
 from msgspec.structs import replace
 
 from taskharbor.drivers.base import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS, WORKER_SILENCE
 from taskharbor.drivers.cursor import encode_cursor
-from taskharbor.drivers.graph import flow_info
+from taskharbor.drivers.heads import in_turn
 from taskharbor.drivers.memory.flows import last_in_place, waiting_for
+from taskharbor.drivers.memory.queue import JobQueue, Line
 from taskharbor.drivers.memory.records import Entry, readable
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.queries import FlowQuery, JobQuery, check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
-from taskharbor.model.job import FlowInfo, FlowPage, JobInfo, Page, State, WorkerInfo, flow_status
+from taskharbor.model.job import FlowInfo, FlowPage, JobInfo, Page, QueueHead, State, WorkerInfo, flow_info, flow_status
 from taskharbor.model.times import from_us
 
 
@@ -146,3 +149,33 @@ def workers(store: MemoryStore, now: datetime) -> list[WorkerInfo]:
     """The workers with a heartbeat in the last minute."""
     alive = [worker for worker in store.workers.values() if worker.seen_at > now - WORKER_SILENCE]
     return sorted(alive, key=lambda worker: worker.worker)
+
+
+# The heads of queues: what comes next, and since when the oldest ready job waits
+#
+# A call walks over the ready jobs of a queue: they are in memory, and nothing has to be kept for it on a job's way.
+
+
+def heads(store: MemoryStore, names: Sequence[str], now: datetime, n: int) -> list[QueueHead]:
+    """The head of each of these queues, in their order."""
+    found = []
+    for name in names:
+        queue = store.queues.get(name)
+        if queue is None:
+            found.append(QueueHead(name))
+        else:
+            queue.move(now)
+            due = chain.from_iterable(line.places for line in queue.lines())
+            oldest = min((entry.waits_since for entry in due), default=None)
+            found.append(QueueHead(name, oldest, _next(queue, n) if n else ()))
+    return found
+
+
+def _next(queue: JobQueue, n: int) -> tuple[str, ...]:
+    groups = [queue.groups[name] for name in islice(queue.turns, n)]
+    members = [_first(group.due, min(n, group.capacity)) for group in groups]
+    return in_turn(_first(queue.ungrouped, n), members, queue.groups_next, n)
+
+
+def _first(line: Line, n: int) -> list[str]:
+    return [entry.record.id for entry in nsmallest(n, line.places, key=line.places.__getitem__)]

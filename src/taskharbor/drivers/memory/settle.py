@@ -1,18 +1,22 @@
-"""Outcomes: what becomes of a job that was reserved. Each is checked whole before anything of it is done."""
+"""What becomes of a job that was reserved: its lease is extended or given back, or an outcome ends it. Each outcome is
+checked whole before anything of it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from taskharbor.drivers.memory.enqueue import heir_of, plan_of, store_jobs
 from taskharbor.drivers.memory.flows import hand_over, release_dependents
-from taskharbor.drivers.memory.leases import refusal
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.refusals import bad_notes, check_lease
 from taskharbor.model.bounds import check_outcome, clean_error
-from taskharbor.model.errors import InvalidJob, TaskHarborError
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
 from taskharbor.model.job import State
+from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 
@@ -95,3 +99,61 @@ def _ack(store: MemoryStore, entry: Entry, outcome: Ack, now: datetime, trail: b
         store_jobs(store, plan.fresh.values(), now)
         hand_over(dependents, entry, store.entries[heir])
         release_dependents(store, entry, dependents, now)
+
+
+# Leases that were granted
+
+
+def refusal(entry: Entry | None, lease: Lease, now: datetime) -> DriverError | None:
+    """Why a lease may not be extended or settled; None if it may."""
+    held = entry.lease if entry is not None else None
+    return check_lease(
+        lease,
+        now,
+        stored=entry is not None,
+        inflight=held is not None,
+        token=held.token if held is not None else None,
+        ends_at=held.expires_at if held is not None else None,
+    )
+
+
+def extend(
+    store: MemoryStore,
+    leases: Sequence[Lease],
+    now: datetime,
+    lease_for: timedelta,
+    notes: Mapping[str, bytes] | None,
+) -> list[Lease | TaskHarborError]:
+    """Move the ends of leases, never to an earlier moment, and store the notes of those that hold."""
+    bad = bad_notes(leases, notes or {})
+    results: list[Lease | TaskHarborError] = []
+    for place, lease in enumerate(leases):
+        entry = store.entries.get(lease.job_id)
+        refused: TaskHarborError | None = bad.get(place) or refusal(entry, lease, now)
+        if refused is not None:
+            results.append(refused)
+            continue
+        assert entry is not None
+        assert entry.lease is not None
+        entry.lease = replace(entry.lease, expires_at=max(entry.lease.expires_at, now + lease_for))
+        store.queue_of(entry).put(entry)
+        if notes and lease.token in notes:
+            entry.record = replace(entry.record, note=notes[lease.token])
+        results.append(entry.lease)
+    return results
+
+
+def release(store: MemoryStore, worker: str, now: datetime, keep: Sequence[str]) -> int:
+    """Give back what a worker has under valid leases, in the order in which the jobs had joined their queues."""
+    held = [
+        entry
+        for entry in store.entries.values()
+        if entry.worker == worker and entry.lease is not None and entry.lease.token not in keep
+        if entry.state_at(now) is State.INFLIGHT
+    ]
+    for entry in sorted(held, key=lambda entry: entry.arrival):
+        lost = entry.record.lost
+        lost = lost + 1 if type(lost) is int else lost  # a damaged record is kept as it was found
+        store.join(entry, now, lost=lost, run_at=None)
+        entry.lost_at = now
+    return len(held)

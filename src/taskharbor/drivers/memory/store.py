@@ -15,8 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskharbor.drivers.damage import damaged_reason
-from taskharbor.drivers.memory.audit import StoredEntries
-from taskharbor.drivers.memory.figures import StoredFigures
+from taskharbor.drivers.memory.history import StoredEntries, StoredFigures
 from taskharbor.drivers.memory.queue import JobQueue, Line
 from taskharbor.drivers.memory.records import Entry, damage_of
 from taskharbor.drivers.wait_calls import WaitCalls

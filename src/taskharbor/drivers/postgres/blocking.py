@@ -1,69 +1,41 @@
 """Blocking calls: the programs of the driver on synchronous connections, on the calling thread.
 
 Any number of threads may call; at most `pool_size` connections are open, and a call waits for a free one until its
-deadline. A call waits for the server with poll(), so that its deadline and Ctrl-C end it: the connection is then in the
-middle of an exchange, and is closed. The calls and their tries are those of the awaited driver (client_calls.py,
-pool.py).
+deadline. The calls and their tries are those of the awaited driver (driver.py, pool.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import select
 import time
-from collections.abc import Sequence
 from typing import Any
 
+import psycopg
+from psycopg.pq.abc import PGresult
+
+from taskharbor.drivers.postgres.connection import LibpqConnection
 from taskharbor.drivers.postgres.deadline import run_in_thread
 from taskharbor.drivers.postgres.driver import PostgresDriver
-from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.drivers.postgres.options import parse
 from taskharbor.drivers.postgres.pool import Runner, SharedState, connect_arguments, set_up
 from taskharbor.drivers.postgres.statement import at_once
 from taskharbor.drivers.postgres.tries import unavailable
-from taskharbor.drivers.signal_safe import ClosedFlag, Places
+from taskharbor.drivers.signal_safe import ClosedFlag, ThreadLimit
 from taskharbor.model.errors import BackendUnavailable
 
 
-class ThreadConnection:
-    """One synchronous connection, used by one thread at a time."""
+class ThreadConnection(LibpqConnection):
+    """It waits with poll() on the calling thread, so that a deadline and Ctrl-C end the call. The connection is then in
+    the middle of an exchange, and is closed. None of its coroutines ever suspends."""
 
-    def __init__(self, options: PostgresOptions, deadline: float) -> None:
-        import psycopg
-
-        from taskharbor.drivers.postgres.exchange import Exchange
-
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no time left to connect")
-        given = connect_arguments(options)
-        given["connect_timeout"] = max(2, min(given["connect_timeout"], round(left)))  # libpq: at least two seconds
-        self._connection = psycopg.Connection.connect(**given)
-        self._pgconn = self._connection.pgconn
+    def __init__(self, connection: psycopg.Connection[Any], until: float) -> None:
+        super().__init__(connection)
+        self.until = until
+        self._connection = connection
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
-        self.exchange = Exchange(self._connection)
-        self.until = deadline
-        self.late = False
-        self.awaits_stop = False  # a call that ends early closes it
-        try:
-            at_once(set_up(self, options, self._connection.info.backend_pid))
-        except BaseException:
-            self.close()
-            raise
 
-    async def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """The rows of one statement."""
-        exchange = self.exchange.ask(sql, parameters)
-        next(exchange)
-        try:
-            while True:
-                exchange.send(self._received())
-        except StopIteration as stop:
-            result: list[Any] = stop.value
-            return result
-
-    def _received(self) -> Any:
-        """Send what is left to send, and wait until the result is complete."""
+    async def _received(self) -> PGresult:
         pgconn, result = self._pgconn, None
         while pgconn.flush():
             self._wait(select.POLLIN | select.POLLOUT)
@@ -78,8 +50,6 @@ class ThreadConnection:
                 break
             result = following
         if result is None:
-            import psycopg
-
             raise psycopg.OperationalError("the connection is lost")
         return result
 
@@ -87,19 +57,11 @@ class ThreadConnection:
         self._poll.modify(self._pgconn.socket, events)
         left = self.until - time.monotonic()
         if left <= 0 or not self._poll.poll(left * 1000 + 1):
-            import psycopg
-
             self.late = True
-            self.close()
+            self._connection.close()
             raise psycopg.OperationalError("the deadline has passed")
 
-    def is_reusable(self) -> bool:
-        """Whether the server is in no transaction, and owes no result."""
-        from psycopg.pq import TransactionStatus
-
-        return not self._connection.closed and self._pgconn.transaction_status == TransactionStatus.IDLE
-
-    def close(self) -> None:
+    async def close(self) -> None:
         self._connection.close()
 
 
@@ -107,11 +69,11 @@ class PostgresBlocking:
     """The blocking calls of one store in one process."""
 
     def __init__(self, dsn: str) -> None:
+        options = parse(dsn)
         self._driver = _BlockingDriver(dsn)
-        self.shared = SharedState(self._driver.options)
-        self.places = Places(self._driver.options.pool_size)
+        self.shared = SharedState(options)
+        self.places = ThreadLimit(options.pool_size)
         self.shared.inside = self.places.inside
-        self.idle: list[ThreadConnection] = []  # append and pop are atomic
         self.closed = ClosedFlag()
 
     def until(self, deadline: float) -> PostgresDriver:
@@ -121,12 +83,7 @@ class PostgresBlocking:
 
     def close(self) -> None:
         self.closed.set()
-        self.drop_idle()
-
-    def drop_idle(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self.idle.pop().close()
+        at_once(_DeadlineRunner(self, 0).drop_idle())
 
 
 class _DeadlineRunner(Runner):
@@ -154,64 +111,58 @@ class _DeadlineRunner(Runner):
         deadline = min(self._deadline, time.monotonic() + limit)
         if not self._calls.places.enter(deadline - time.monotonic()):
             raise TimeoutError("no connection was free in time")
-        connection = self._idle_one(sql) or ThreadConnection(self.shared.options, deadline)
+        connection: ThreadConnection = self.idle_one(sql) or await self._connect(deadline)
         connection.until = deadline
         return connection
 
-    def _idle_one(self, sql: str) -> ThreadConnection | None:
-        idle = self._calls.idle
-        for connection in reversed(idle):
-            if sql in connection.exchange.sent:
-                with contextlib.suppress(ValueError):  # another thread has taken it
-                    idle.remove(connection)
-                    return connection
-        with contextlib.suppress(IndexError):
-            return idle.pop()
-        return None
+    async def _connect(self, deadline: float) -> ThreadConnection:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no time left to connect")
+        given = connect_arguments(self.shared.options)
+        given["connect_timeout"] = max(2, min(given["connect_timeout"], round(left)))  # libpq: at least two seconds
+        made = psycopg.Connection.connect(**given)
+        connection = ThreadConnection(made, deadline)
+        try:
+            await set_up(connection, self.shared.options, made.info.backend_pid)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
-    async def give(self, connection: ThreadConnection | None, completed: bool) -> None:
+    async def give(self, connection: ThreadConnection | None) -> None:
         """The thread has left its place: keep the connection for the next call, if that can use it."""
         calls = self._calls
         if connection is not None:
-            if calls.closed.is_set() or not connection.is_reusable():
-                connection.close()
+            if calls.closed.is_set() or not connection.is_idle:
+                await connection.close()
             else:
-                calls.idle.append(connection)
+                self.shared.idle.append(connection)
                 if calls.closed.is_set():  # closed in between
-                    calls.drop_idle()
+                    await self.drop_idle()
         calls.places.wake()
-
-    async def drop_idle(self) -> None:
-        self._calls.drop_idle()
 
 
 class _BlockingDriver(PostgresDriver):
     """The driver over a runner that never suspends."""
 
-    def __init__(self, dsn: str) -> None:
-        super().__init__(dsn)
-        self._current_runner: _DeadlineRunner | None = None
-
-    @property
-    def options(self) -> PostgresOptions:
-        return self._options
+    _own_runner: _DeadlineRunner
 
     def with_runner(self, runner: _DeadlineRunner) -> _BlockingDriver:
         """This driver, for one call of the client."""
         made = object.__new__(_BlockingDriver)
         made.__dict__.update(self.__dict__)
-        made._current_runner = runner
+        made._own_runner = runner
         return made
 
     def _runner(self) -> Any:
-        return self._current_runner
+        return self._own_runner
 
     async def open(self) -> None:
         """Check the server and the schema, once in a process, on an awaited connection of its own.
 
         It runs in a thread: this one may be an event loop's, and creating a schema is written for a loop.
         """
-        assert self._current_runner is not None
 
         async def opened() -> None:
             driver = PostgresDriver(self._dsn)
@@ -219,6 +170,6 @@ class _BlockingDriver(PostgresDriver):
             await driver.close()
 
         try:
-            run_in_thread(opened(), self._current_runner.left)
+            run_in_thread(opened(), self._own_runner.left)
         except TimeoutError as error:
             raise unavailable(self._options, error) from error

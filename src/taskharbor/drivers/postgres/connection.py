@@ -1,27 +1,40 @@
-"""A connection of the pool: it waits for results on the event loop.
+"""Connections of our own: one statement at a time on libpq, and waiting for it on an event loop.
 
-The loop watches the socket from one call to the next, which saves two registrations a call. `for_psycopg()`
-lends the connection to psycopg's own methods: these watch the socket themselves.
+psycopg's cursors would cost three to six times as much as a statement here (docs/driver-postgres.md has the figures).
+So a statement goes to libpq directly, through `connection.pgconn`, and statements that repeat are prepared. What is
+sent and what its result means is `LibpqConnection`; waiting for the socket differs: `FastConnection` does it on a loop,
+blocking.py on the calling thread.
+
+Of psycopg this uses the documented `pgconn`, `psycopg.pq` and `errors`, and one class whose methods its documentation
+does not list: `psycopg.adapt.Transformer` (`set_pgresult`, `load_rows`), which turns a result into rows. pyproject.toml
+therefore bounds psycopg's version, and tests/drivers/test_postgres_connections.py runs on the lowest and the newest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg import errors
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from taskharbor.drivers.postgres.deadline import cut
-from taskharbor.drivers.postgres.exchange import Exchange
+from taskharbor.drivers.postgres.statement import numbered
 
+PREPARE_AFTER = 3  # a statement is prepared when it is sent for the third time
+MAX_PREPARED = 50  # statements of one connection
 STOP_S = 5.0  # for the server to end a call that was cancelled
 # How often a call that waits reads by itself. uvloop tells an error once, and watches no longer: if the server's last
 # words came with it, these would be read, and the error never.
 LOOK_S = 1.0
+_SUCCEEDED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 def can_cancel() -> bool:
@@ -33,33 +46,124 @@ def can_cancel() -> bool:
     return psycopg.capabilities.has_cancel_safe()
 
 
-class FastConnection:
-    """One connection, used by one call at a time."""
+class LibpqConnection:
+    """One connection, used by one call at a time. A subclass waits for the results."""
+
+    until = math.inf  # when the call under way is given up, in the time of its runner
+    late = False  # whether one was
+    # Whether a call that is cancelled waits here until the server has stopped. If not, its runner stops or closes it.
+    awaits_stop = False
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+        self.prepares = False  # whether statements may be prepared on this connection
+        self.sent: dict[str, int] = {}  # statement → how often it was sent before it was prepared
+        self._pgconn = connection.pgconn
+        self._rows = Transformer(connection)
+        self._names: dict[str, bytes] = {}  # statement → the name under which it is prepared
+        self._outdated: list[str] = []  # statements that were prepared before a table changed
+
+    async def _received(self) -> PGresult:
+        """Send what is left to send, and wait until the result is complete."""
+        raise NotImplementedError
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and the server is in no transaction and owes no result."""
+        return self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """The rows of one statement; its parameters are texts, numbers, booleans or None."""
+        # None and numbers are encoded here: a call for each of an enqueue's 14 parameters is 1 % of its instructions.
+        texts = [
+            value if value is None else b"%d" % value if type(value) is int else _text(value) for value in parameters
+        ]
+        name = self._names.get(sql)
+        if name is None and self.prepares:
+            name = await self._prepare(sql)
+        self._send(name, sql, texts)
+        result = await self._received()
+        if result.status not in _SUCCEEDED:
+            self._after_failure(name, sql, errors.error_from_result(result))
+            self._send(None, sql, texts)
+            result = await self._received()
+            if result.status not in _SUCCEEDED:
+                raise errors.error_from_result(result)
+        if not result.ntuples:
+            return []
+        self._rows.set_pgresult(result)
+        try:
+            return self._rows.load_rows(0, result.ntuples, tuple)
+        finally:
+            self._rows.set_pgresult(None)
+
+    def _send(self, name: bytes | None, sql: str, texts: list[bytes | None]) -> None:
+        if name is None:
+            self._pgconn.send_query_params(numbered(sql).encode(), texts, result_format=Format.BINARY)
+        else:
+            self._pgconn.send_query_prepared(name, texts, result_format=Format.BINARY)
+
+    def _after_failure(self, name: bytes | None, sql: str, error: psycopg.Error) -> None:
+        """Return if the statement only needs to be sent again unprepared; else raise the error."""
+        if isinstance(error, errors.InvalidSqlStatementName):
+            # A pooler that the DSN does not name runs each call on another session.
+            self.prepares = False
+            self._names.clear()
+        elif isinstance(error, errors.FeatureNotSupported) and name is not None:
+            # "cached plan must not change result type": a table was changed.
+            del self._names[sql]
+            self._outdated.append(sql)
+        else:
+            raise error
+        if self._pgconn.transaction_status != TransactionStatus.IDLE:
+            raise error
+
+    async def _prepare(self, sql: str) -> bytes | None:
+        times = self.sent[sql] = self.sent.get(sql, 0) + 1
+        if times < PREPARE_AFTER or len(self._names) >= MAX_PREPARED:
+            return None
+        # The name is a digest of the text: no name ever stands for two statements, whatever else uses the session.
+        text = sql + "." * self._outdated.count(sql)
+        name = b"taskharbor_" + hashlib.md5(text.encode(), usedforsecurity=False).hexdigest().encode()
+        self._pgconn.send_prepare(name, numbered(sql).encode())
+        result = await self._received()
+        if result.status not in _SUCCEEDED:
+            error = errors.error_from_result(result)
+            if not isinstance(error, errors.DuplicatePreparedStatement):
+                raise error
+            if self._pgconn.transaction_status == TransactionStatus.INERROR:
+                self.prepares = False
+                raise error
+        self._names[sql] = name
+        return name
+
+
+def _text(value: str | int) -> bytes:
+    """A parameter in PostgreSQL's text format. NUL is refused: libpq would end the text there."""
+    if isinstance(value, str):
+        text = str.encode(value)
+        if b"\x00" in text:
+            raise psycopg.DataError("PostgreSQL's text cannot hold NUL")
+        return text
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    return b"%d" % value
+
+
+class FastConnection(LibpqConnection):
+    """It waits for results on the event loop.
+
+    The loop watches the socket from one call to the next, which saves two registrations a call. `for_psycopg()`
+    lends the connection to psycopg's own methods: these watch the socket themselves.
+    """
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self.until: float | None = None  # when the call under way is given up, in the loop's time
-        self.late = False  # whether one was
-        # Whether a call that is cancelled waits here until the server has stopped. If not, the pool calls `stop` later.
-        self.awaits_stop = True
-        self.exchange = Exchange(connection)
+        super().__init__(connection)
         self._connection = connection
-        self._pgconn = connection.pgconn
         self._timer: asyncio.Handle | None = None
         self._fires = 0.0  # when the timer does, in the loop's time; not every loop's handles know it
         self._watched: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._waiter: asyncio.Future[PGresult] | None = None
         self._last: PGresult | None = None
-
-    async def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """The rows of one statement; its parameters are texts, numbers, booleans or None."""
-        exchange = self.exchange.ask(sql, parameters)
-        next(exchange)
-        try:
-            while True:
-                exchange.send(await self._result())
-        except StopIteration as stop:
-            result: list[Any] = stop.value
-            return result
 
     def for_psycopg(self) -> psycopg.AsyncConnection[Any]:
         """psycopg's connection, for its own methods, until the next `ask`."""
@@ -67,29 +171,20 @@ class FastConnection:
         return self._connection
 
     @property
-    def closed(self) -> bool:
-        return self._connection.closed
-
-    @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a result is still to come that no call waits for."""
-        return not self.closed and self._pgconn.transaction_status == TransactionStatus.ACTIVE
-
-    @property
-    def idle(self) -> bool:
-        """Whether the server is in no transaction, and does nothing."""
-        return self._pgconn.transaction_status == TransactionStatus.IDLE
+        return self._pgconn.transaction_status == TransactionStatus.ACTIVE
 
     async def stop(self) -> None:
         """After a call was cancelled: ask the server to stop, and discard what it still sends.
 
         If that is not possible the connection stays busy, and is to be closed.
         """
-        if self.busy and can_cancel():
+        if self.is_busy and can_cancel():
             with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
                 await self._connection.cancel_safe(timeout=STOP_S)
                 async with asyncio.timeout(STOP_S):
-                    await self._received()
+                    await self._result()
 
     async def close(self) -> None:
         self._unwatch()
@@ -97,9 +192,9 @@ class FastConnection:
             self._timer.cancel()
         await self._connection.close()
 
-    async def _result(self) -> PGresult:
+    async def _received(self) -> PGresult:
         try:
-            return await self._received()
+            return await self._result()
         except asyncio.CancelledError:
             if self.awaits_stop:
                 await self.stop()
@@ -107,8 +202,7 @@ class FastConnection:
 
     # The socket
 
-    async def _received(self) -> PGresult:
-        """Send what is left to send, and wait until the result is complete."""
+    async def _result(self) -> PGresult:
         pgconn = self._pgconn
         loop = asyncio.get_running_loop()
         if self._watched is None:
@@ -116,7 +210,7 @@ class FastConnection:
             loop.add_reader(pgconn.socket, self._readable)
         waiter: asyncio.Future[PGresult] = loop.create_future()
         self._waiter = waiter
-        if self._timer is None or (self.until is not None and self.until < self._fires):
+        if self._timer is None or self.until < self._fires:
             self._set_timer(loop)
         try:
             if pgconn.flush():
@@ -130,14 +224,13 @@ class FastConnection:
         """One timer serves many calls: most have ended long before it fires. A call that ends sooner moves it."""
         if self._timer is not None:
             self._timer.cancel()
-        look = loop.time() + LOOK_S
-        self._fires = look if self.until is None else min(look, self.until)
+        self._fires = min(loop.time() + LOOK_S, self.until)
         self._timer = loop.call_at(self._fires, self._timer_fired, loop)
 
     def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self.until is not None and loop.time() >= self.until:
-            self.late, self.until = True, None
+        if loop.time() >= self.until:
+            self.late, self.until = True, math.inf
             cut(self._connection)
         if self._waiter is not None:
             self._readable()

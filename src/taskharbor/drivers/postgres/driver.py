@@ -11,52 +11,45 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, Driver, within_lease
 from taskharbor.drivers.connections import expect, run
-from taskharbor.drivers.notes import bad_notes
-from taskharbor.drivers.postgres import caller_connection, reading, schema
-from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
+from taskharbor.drivers.postgres import caller_connection, schema
+from taskharbor.drivers.postgres.admin import PostgresAdmin
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.long_transactions import LongTransactionWarning
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import PostgresPool
-from taskharbor.drivers.postgres.reading import add_figures
+from taskharbor.drivers.postgres.reading import PostgresReading
 from taskharbor.drivers.postgres.records import to_json
 from taskharbor.drivers.postgres.reserve import Reserving
-from taskharbor.drivers.postgres.settle import (
-    extend,
-    is_plain,
-    lease_batches,
-    outcome_batches,
-    settle_plain,
-)
-from taskharbor.drivers.postgres.spawn import settle_spawning
-from taskharbor.drivers.postgres.statement import Program, array, call, drive, drive_sync, quoted
-from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync
+from taskharbor.drivers.postgres.schedules import PostgresSchedules
+from taskharbor.drivers.postgres.settle import batches, extend, is_plain, settle_plain, settle_spawning
+from taskharbor.drivers.postgres.statement import Program, array, drive, drive_sync
 from taskharbor.drivers.postgres.tries import ALONE_S, BESIDE_OTHERS_S, ask_again, not_opened
 from taskharbor.drivers.postgres.wait import HintListener
+from taskharbor.drivers.refusals import bad_notes
 from taskharbor.drivers.unstorable import accepts_any_name
-from taskharbor.model.bounds import check_figures, check_name
+from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
-from taskharbor.model.job import Figures, JobRecord, WorkerInfo
+from taskharbor.model.job import JobRecord, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MICROSECOND, to_us
 
 if TYPE_CHECKING:
     from taskharbor.drivers.postgres.blocking import PostgresBlocking
+    from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync
 
-T = TypeVar("T")
 _MIGRATION_S = 3600.0  # for a store that is not empty
 
 
 @accepts_any_name
-class PostgresDriver(PostgresClientCalls):
+class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
     """Jobs in PostgreSQL.
 
     >>> PostgresDriver("postgresql://localhost/app?schema=jobs&retention=7d").retention
@@ -160,8 +153,8 @@ class PostgresDriver(PostgresClientCalls):
             raise BackendUnavailable("the driver is not open")
         return self._pool
 
-    async def _run(self, make: Callable[[], Program[T]], *, transaction: bool = False) -> T:
-        return await self._runner().run(make, transaction=transaction)
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        return await self._runner().run(lambda: enqueue(self._schema, jobs, now, self._options.max_payload))
 
     # What workers do
 
@@ -192,7 +185,8 @@ class PostgresDriver(PostgresClientCalls):
 
         patience = BESIDE_OTHERS_S if len(leases) > 1 else ALONE_S
         results: list[Any] = []
-        for batch in lease_batches([lease for place, lease in enumerate(leases) if place not in bad]):
+        good = [lease for place, lease in enumerate(leases) if place not in bad]
+        for batch in batches(good, lambda lease: lease.job_id):
             results += await ask_again(batch, ask, patience, runner)
         for place in sorted(bad):
             results.insert(place, bad[place])
@@ -214,21 +208,13 @@ class PostgresDriver(PostgresClientCalls):
 
         patience = BESIDE_OTHERS_S if len(outcomes) > 1 else ALONE_S
         results: list[TaskHarborError | None] = []
-        for batch in outcome_batches(outcomes):
+        for batch in batches(outcomes, lambda outcome: outcome.lease.job_id, lambda outcome: not is_plain(outcome)):
             results += await ask_again(batch, ask, patience, runner)
         return results
 
-    async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
-        return await self._run(lambda: reading.upcoming(self._schema, queues, now))
-
-    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
-        check_figures(rows)
-        await self._runner().run(lambda: add_figures(self._schema, rows, now), repeat=False)
-
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         given = (worker, to_us(now), array(list(keep)))
-        statement = call(self._schema, "release(text, bigint, text)", *given, columns="released, locked")
-        released, _ = await self._until_unlocked(statement, ALONE_S)
+        released, _ = await self._until_unlocked(ALONE_S, "release(text, bigint, text)", *given)
         return released  # another call ends the others at this moment, or their leases end
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
@@ -238,7 +224,7 @@ class PostgresDriver(PostgresClientCalls):
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         check_name(info.worker, "worker")
-        table = f"{quoted(self._schema)}.workers"
+        table = self._table("workers")
         await self._execute(
             f"insert into {table} (worker, seen_at, info) values (?, ?, ?) "
             "on conflict (worker) do update set seen_at = excluded.seen_at, info = excluded.info",
@@ -248,7 +234,7 @@ class PostgresDriver(PostgresClientCalls):
         )
         await self._execute(f"delete from {table} where seen_at <= ?", to_us(now - WORKER_FORGOTTEN_AFTER))
         # Waiters that died with their process: living ones renew their row every minute.
-        await self._execute(f"delete from {quoted(self._schema)}.waiting where said_at < now() - interval '5 minutes'")
+        await self._execute(f"delete from {self._table('waiting')} where said_at < now() - interval '5 minutes'")
         await self._run(self._long_transactions.check)
 
     # The caller's own transaction
@@ -269,10 +255,14 @@ class PostgresDriver(PostgresClientCalls):
         return enqueue(self._schema, jobs, now, self._options.max_payload, callers_transaction=True)
 
     def transaction(self, lease: Lease) -> PostgresTransaction:
+        from taskharbor.drivers.postgres.transaction import PostgresTransaction
+
         self._runner()  # raises if the driver is not open
         return PostgresTransaction(self._options, lease)
 
     def transaction_sync(self, lease: Lease) -> PostgresTransactionSync:
+        from taskharbor.drivers.postgres.transaction import PostgresTransactionSync
+
         return PostgresTransactionSync(self._options, lease)
 
     # Administration

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.graph import in_cycle
-from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, Planning, plan_jobs
+from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, Planning, in_cycle, plan_jobs
 from taskharbor.drivers.postgres.records import StoredState, base64_of, to_json, to_row
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
 from taskharbor.model.bounds import check_job
@@ -119,7 +118,7 @@ def _refuse_cycle(schema: str, jobs: Sequence[JobRecord]) -> Program[None]:
     waits_for = {job.id: job.depends_on for job in jobs}
     if in_cycle(waits_for) is None and in_cycle(_merged_by_key(jobs)) is None:
         return
-    planning: Planning[JobFacts, Plan[JobFacts]] = plan_jobs(jobs)
+    planning: Planning[Plan] = plan_jobs(jobs)
     try:
         lookup = next(planning)
         while True:
@@ -143,7 +142,7 @@ def _merged_by_key(jobs: Sequence[JobRecord]) -> dict[str, set[str]]:
     return merged
 
 
-def _look_up(schema: str, lookup: Lookup) -> Program[Facts[JobFacts]]:
+def _look_up(schema: str, lookup: Lookup) -> Program[Facts]:
     """The jobs and idempotency keys that a plan asks for."""
     rows = yield Statement(
         f"select r.id, r.state, r.handed_to, r.depends_on from {quoted(schema)}.records r "

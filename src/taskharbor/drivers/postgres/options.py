@@ -9,8 +9,17 @@ from datetime import timedelta
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from taskharbor.drivers.base import DEFAULT_RETENTION
-from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of
-from taskharbor.drivers.options import choice_of, flag_of, max_payload_of, number_of, retention_of, seconds_of
+from taskharbor.drivers.dsn import (
+    UNREADABLE,
+    choice_of,
+    flag_of,
+    max_payload_of,
+    number_of,
+    options_of,
+    retention_of,
+    scheme_of,
+    seconds_of,
+)
 from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
 _OURS = """schema retention max_payload migrate pool_size listen_dsn pgbouncer reserve statement_timeout

@@ -54,7 +54,7 @@ def connect_arguments(options: PostgresOptions, address: str | None = None) -> d
         "tcp_user_timeout": 4_000,  # a dead connection is known in time to try another one within ten seconds
         "application_name": "taskharbor",
         "client_encoding": "UTF8",
-        "prepare_threshold": None,  # exchange.py prepares
+        "prepare_threshold": None,  # connection.py prepares
         "autocommit": True,
     }
 
@@ -95,6 +95,7 @@ class SharedState:
         # belong to a pooler.
         self.sets_isolation = False
         self.newest_ms = 0
+        self.idle: list[Any] = []  # connections that no call uses; threads may share them: append and pop are atomic
         self.inside: set[int] = set()  # threads that may hold a connection, where threads share them
 
 
@@ -119,13 +120,27 @@ class Runner:
         process has the plans."""
         raise NotImplementedError
 
-    async def give(self, connection: Any, completed: bool) -> None:
+    async def give(self, connection: Any) -> None:
         """After `take`, also if that failed; then `connection` is None."""
         raise NotImplementedError
 
+    def idle_one(self, sql: str) -> Any:
+        """A connection that no call uses, for `take`; None if there is none."""
+        idle = self.shared.idle
+        for connection in reversed(idle):
+            if sql in connection.sent:
+                with contextlib.suppress(ValueError):  # another thread has taken it
+                    idle.remove(connection)
+                    return connection
+        with contextlib.suppress(IndexError):
+            return idle.pop()
+        return None
+
     async def drop_idle(self) -> None:
         """Close the connections that no call uses."""
-        raise NotImplementedError
+        with contextlib.suppress(IndexError):
+            while True:
+                await self.shared.idle.pop().close()
 
     def newest_time(self, milliseconds: int) -> int:
         """The greatest server time seen so far: the store's clock never goes back."""
@@ -159,15 +174,15 @@ class Runner:
             try:
                 return await self._try_once(make(), tries, limit, not repeat)
             except (psycopg.Error, TimeoutError) as error:
-                after = tries.after(error)
-                if after.drop_idle:
+                refused = tries.after(error)
+                if tries.are_suspect:
                     await self.drop_idle()
-                if after.error is not None:
-                    raise after.error from error
+                if refused is not None:
+                    raise refused from error
                 shared.sets_isolation = shared.sets_isolation or (tries.in_transaction and not transaction)
 
     async def _try_once(self, program: Program[T], tries: Tries, limit: float, check: bool) -> T:
-        tries.sent = tries.late = completed = False
+        tries.sent = tries.late = tries.are_suspect = False
         try:
             first = next(program)
         except StopIteration as stop:
@@ -181,16 +196,13 @@ class Runner:
                 await connection.ask("select 1")
             tries.sent = True
             if tries.in_transaction:
-                result = await _drive_in_transaction(program, connection.ask, first)
-            else:
-                result = await drive(program, connection.ask, first)
-            completed = True
-            return result
+                return await _drive_in_transaction(program, connection.ask, first)
+            return await drive(program, connection.ask, first)
         finally:
             inside.discard(me)  # first: after this one call no signal handler that raises can cost a place
             if connection is not None:
                 tries.late = connection.late
-            await self.give(connection, completed)
+            await self.give(connection)
 
 
 async def _drive_in_transaction(program: Program[T], ask: Callable[..., Any], first: Statement) -> T:
@@ -211,7 +223,7 @@ async def set_up(connection: Any, options: PostgresOptions, backend_pid: int) ->
     """Set up the session of a new connection, unless a pooler stands between."""
     if not options.pgbouncer:
         rows = await connection.ask(*session_settings(options, backend_pid))
-        connection.exchange.prepares = bool(rows)
+        connection.prepares = bool(rows)
         if not rows:
             warn_of_pooler()
 
@@ -222,7 +234,6 @@ class PostgresPool(Runner):
     def __init__(self, options: PostgresOptions) -> None:
         super().__init__(SharedState(options))
         self._options = options
-        self._idle: list[FastConnection] = []
         self._free = asyncio.Semaphore(options.pool_size)
         self._stopping: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -244,13 +255,12 @@ class PostgresPool(Runner):
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[FastConnection]:
         """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
-        connection, completed = await self.take("", math.inf), False
+        connection = await self.take("", math.inf)
         connection.awaits_stop = True
         try:
             yield connection
-            completed = True
         finally:
-            await self.give(connection, completed)
+            await self.give(connection)
 
     # Connections
 
@@ -263,7 +273,6 @@ class PostgresPool(Runner):
         made = await psycopg.AsyncConnection.connect(**connect_arguments(self._options))
         connection = FastConnection(made)
         try:
-            connection.awaits_stop = False  # a call that is cancelled here closes it
             with Deadline(self._options.connect_timeout, made):
                 await set_up(connection, self._options, made.info.backend_pid)
         except BaseException:
@@ -278,52 +287,38 @@ class PostgresPool(Runner):
         else:
             await self._free.acquire()
         try:
-            connection = self._idle_one(sql) or await self._connect()
+            connection: FastConnection = self.idle_one(sql) or await self._connect()
         except BaseException:
             self._free.release()
             raise
         connection.until = self.time() + limit
         return connection
 
-    def _idle_one(self, sql: str) -> FastConnection | None:
-        for place in range(len(self._idle) - 1, -1, -1):
-            if sql in self._idle[place].exchange.sent:
-                return self._idle.pop(place)
-        return self._idle.pop() if self._idle else None
-
-    async def give(self, connection: FastConnection | None, completed: bool) -> None:
+    async def give(self, connection: FastConnection | None) -> None:
         if connection is None:
             return
-        connection.until = None
+        connection.until = math.inf
         try:
-            if connection.busy and not connection.awaits_stop and not self._closed:
+            if connection.is_busy and not connection.awaits_stop and not self._closed:
                 # Its call was cancelled. The server may need long to stop it, or be gone: the caller does not wait.
                 task = asyncio.create_task(self._stop(connection), name="taskharbor-stop")
                 self._stopping.add(task)
                 task.add_done_callback(self._stopping.discard)
             else:
-                await self._put_back(connection, completed)
+                await self._put_back(connection)
         finally:
             self._free.release()
 
     async def _stop(self, connection: FastConnection) -> None:
-        stopped = False
         try:
             await connection.stop()
-            stopped = True
-        finally:
-            if stopped:
-                await self._put_back(connection, False)
-            else:
-                await connection.close()
+        except BaseException:
+            await connection.close()
+            raise
+        await self._put_back(connection)
 
-    async def _put_back(self, connection: FastConnection, completed: bool) -> None:
-        if self._closed or connection.closed or (not completed and not connection.idle):
+    async def _put_back(self, connection: FastConnection) -> None:
+        if self._closed or not connection.is_idle:
             await connection.close()
         else:
-            self._idle.append(connection)
-
-    async def drop_idle(self) -> None:
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.close()
+            self.shared.idle.append(connection)

@@ -6,7 +6,7 @@ PostgreSQL's text cannot hold NUL: idempotency keys are bytes there, and metadat
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any
@@ -30,13 +30,19 @@ COLUMNS = (
     "group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, "
     "result, began_at, worker, trail, error_class, fingerprint, note, edits, keep_for"
 )
-WIDTH = 32
 LARGE_COLUMNS = ("payload", "result", "trail")  # left empty in a listing without payloads
 RESERVED_COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, rare, "
     "scan_from, token"
 )
-SCAN_FROM = RESERVED_COLUMNS.split(", ").index("scan_from")  # only the last row may have it: see reserve.py
+_NAMES = COLUMNS.split(", ")
+_RESERVED_NAMES = RESERVED_COLUMNS.split(", ")
+SCAN_FROM = _RESERVED_NAMES.index("scan_from")  # only the last row may have it: see reserve.py
+_RARE = _RESERVED_NAMES.index("rare")
+_RARE_COLUMNS = (  # as rare_columns.sql returns them
+    "key, grp, group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, finished_at, "
+    "result, trail, error_class, fingerprint, note, edits, keep_for, lost_by"
+)
 LAST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 
@@ -100,6 +106,16 @@ def nearest_moment(microseconds: int) -> datetime:
     return from_us(min(max(microseconds, 0), LAST_US))
 
 
+def optional_moment(microseconds: int | None) -> datetime | None:
+    """The same for a column that may be empty."""
+    return None if microseconds is None else nearest_moment(microseconds)
+
+
+def optional_us(moment: datetime | None) -> int | None:
+    """A moment for a column that may be empty."""
+    return None if moment is None else to_us(moment)
+
+
 def to_row(job: JobRecord, position: int) -> JobColumns:
     """A record as it is sent; `position`: its place in the call."""
     return JobColumns(
@@ -108,7 +124,7 @@ def to_row(job: JobRecord, position: int) -> JobColumns:
         job.queue,
         job.type,
         job.payload,
-        None if job.run_at is None else to_us(job.run_at),
+        optional_us(job.run_at),
         None if job.timeout is None else job.timeout // MICROSECOND,
         job.priority,
         job.attempts,
@@ -131,64 +147,48 @@ def to_json(value: Any) -> str:
 
 def from_row(row: Sequence[Any]) -> JobRecord:
     """A stored record. Fields that another program has damaged are shown as empty."""
+    columns = dict(zip(_NAMES, row, strict=False))
     try:
-        record = _record(row)
+        record = _record(columns)
         check_record(record, shown=True)
     except _NOT_A_RECORD:
-        record = _record([_readable(name, value) for name, value in zip(_NAMES, row, strict=False)])
+        record = _record({name: _readable(name, value) for name, value in columns.items()})
     return record
 
 
-def _record(row: Sequence[Any]) -> JobRecord:
-    (
-        id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, key, group,
-        group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at,
-        result, began_at, ran_on, trail, error_class, fingerprint, note, edits, keep_for,
-    ) = row[:WIDTH]  # fmt: skip
-    return JobRecord(
-        id=id,
-        queue=queue,
-        type=type or "",
-        payload=payload or b"",
-        run_at=None if run_at is None else EPOCH + timedelta(microseconds=run_at),
-        timeout=None if timeout is None else timedelta(microseconds=timeout),
-        priority=priority,
-        attempts=attempts or 0,
-        max_attempts=max_attempts or 0,
-        deliveries=deliveries or 0,
-        lost=lost or 0,
-        idempotency_key=None if key is None else key.decode(),
-        group=group,
-        group_limit=group_limit or 0,
-        depends_on=tuple(depends_on) if depends_on else (),
-        flow_id=flow_id,
-        handed_to=handed_to,
-        metadata={} if metadata is None else _metadata(metadata.encode()),
-        last_error=last_error or "",
-        failed_at=None if failed_at is None else EPOCH + timedelta(microseconds=failed_at),
-        reason=reason or "",
-        created_at=EPOCH + timedelta(microseconds=created_at or 0),
-        finished_at=None if finished_at is None else EPOCH + timedelta(microseconds=finished_at),
-        result=result,
-        began_at=None if began_at is None else EPOCH + timedelta(microseconds=began_at),
-        ran_on=ran_on or "",
-        trail=trail or b"",
-        error_class=error_class or "",
-        fingerprint=fingerprint or "",
-        note=note or b"",
-        edits=edits or 0,
-        keep_for=None if keep_for is None else timedelta(microseconds=keep_for),
-    )
+def _record(columns: dict[str, Any]) -> JobRecord:
+    """A record from its columns. An empty one is the default of its field."""
+    fields: dict[str, Any] = {"type": "", "payload": b""}
+    for name, value in columns.items():
+        if value is not None:
+            convert = _CONVERT.get(name)
+            fields[_FIELDS.get(name, name)] = value if convert is None else convert(value)
+    return JobRecord(**fields)
 
 
-_NAMES = COLUMNS.split(", ")
-_SAMPLE: dict[str, Any] = dict.fromkeys(_NAMES) | {"id": "a", "queue": "q", "type": "t", "priority": 0}
+def _span(microseconds: int) -> timedelta:
+    return timedelta(microseconds=microseconds)
+
+
+def _moment(microseconds: int) -> datetime:
+    return EPOCH + _span(microseconds)
+
+
+_FIELDS = {"key": "idempotency_key", "grp": "group", "worker": "ran_on"}  # columns with other names than their fields
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("run_at", "failed_at", "created_at", "finished_at", "began_at"), _moment),
+    **dict.fromkeys(("timeout", "keep_for"), _span),
+    "key": bytes.decode,
+    "depends_on": tuple,
+    "metadata": lambda text: _metadata(text.encode()),
+}
+_SAMPLE: dict[str, Any] = {"id": "a", "queue": "q", "type": "t"}
 
 
 def _readable(name: str, value: Any) -> Any:
     """The value of a column; None, which is shown as empty, if no record can have it."""
     try:
-        check_record(_record([*(_SAMPLE | {name: value}).values()]))
+        check_record(_record(_SAMPLE | {name: value}))
     except _NOT_A_RECORD:
         return None
     return value
@@ -218,8 +218,8 @@ def from_reserved_row(row: Sequence[Any], now: datetime, worker: str) -> JobReco
         queue=queue,
         type=type,
         payload=payload,
-        run_at=None if run_at is None else EPOCH + timedelta(microseconds=run_at),
-        timeout=None if timeout is None else timedelta(microseconds=timeout),
+        run_at=None if run_at is None else _moment(run_at),
+        timeout=None if timeout is None else _span(timeout),
         priority=priority,
         attempts=attempts,
         max_attempts=max_attempts,
@@ -232,22 +232,12 @@ def from_reserved_row(row: Sequence[Any], now: datetime, worker: str) -> JobReco
 
 
 def _rare_record(row: Sequence[Any], began_at: int, worker: str) -> JobRecord:
-    (
-        key, group, limit, depends_on, flow, heir, metadata, error, failed, why, finished, result, trail, error_class,
-        fingerprint, note, edits, keep_for, _,
-    ) = _from_json(row[_RARE])  # fmt: skip
-    return _record(
-        (*row[: _RARE - 1], _from_hex(key), group, limit, depends_on, flow, heir, metadata, error, failed, why,
-         row[_RARE - 1], finished, _from_hex(result), began_at, worker, _from_hex(trail), error_class, fingerprint,
-         _from_hex(note), edits, keep_for)
-    )  # fmt: skip
-
-
-_RARE = RESERVED_COLUMNS.split(", ").index("rare")
-
-
-def _from_hex(data: str | None) -> bytes | None:
-    return None if data is None else bytes.fromhex(data)
+    rare = dict(zip(_RARE_COLUMNS.split(", "), _from_json(row[_RARE]), strict=True))
+    for name in ("key", "result", "trail", "note"):
+        rare[name] = None if rare[name] is None else bytes.fromhex(rare[name])
+    del rare["lost_by"]
+    others = dict(zip(_RESERVED_NAMES[:_RARE], row, strict=False))
+    return _record(others | rare | {"began_at": began_at, "worker": worker})
 
 
 def lost_before(row: Sequence[Any]) -> Lost | None:
@@ -257,7 +247,7 @@ def lost_before(row: Sequence[Any]) -> Lost | None:
         return None
     try:
         number, worker, began_at, ended_at = _from_json(_from_json(row[_RARE])[-1])
-        if number != row[_DELIVERIES] - 1:
+        if number != row[_RESERVED_NAMES.index("deliveries")] - 1:
             return None
         began = None if began_at is None or not 0 <= began_at <= LAST_US else from_us(began_at)
         return Lost(worker or "", began, nearest_moment(ended_at))
@@ -265,12 +255,9 @@ def lost_before(row: Sequence[Any]) -> Lost | None:
         return None
 
 
-_DELIVERIES = RESERVED_COLUMNS.split(", ").index("deliveries")
-
-
 def info_from(row: Sequence[Any], now: int) -> JobInfo:
     """A job as it reads at a moment: the record's columns, then state, wake, worker and what it waits for."""
-    state, wake, worker, waiting_for = row[WIDTH : WIDTH + 4]
+    state, wake, worker, waiting_for = row[len(_NAMES) : len(_NAMES) + 4]
     record = from_row(row)
     if state in (StoredState.LEASED, StoredState.EXPIRED):
         if wake > now:

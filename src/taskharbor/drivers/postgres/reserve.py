@@ -10,7 +10,7 @@ what the last such scan took. If nothing is found from the place on, the reserve
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,7 +25,7 @@ from taskharbor.drivers.postgres.records import (
     lost_before,
     to_json,
 )
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of
+from taskharbor.drivers.postgres.statement import Statement, array, call, rows_of
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.times import to_us
@@ -39,53 +39,6 @@ _SEVERAL = "reserve_queues(text, bigint, bigint, integer, text, text, text, bool
 _AGAIN = "reserve_again(text, bigint, bigint, integer, text, text, text, boolean)"
 
 
-class ReserveRequest:
-    """One reserve: it may be sent again after its reply was lost, with the same tokens."""
-
-    def __init__(
-        self,
-        options: PostgresOptions,
-        queues: Sequence[str],
-        now: datetime,
-        lease_for: timedelta,
-        limit: int,
-        worker: str,
-    ) -> None:
-        self._schema = options.schema
-        self._queues = queues
-        self._worker = worker
-        self.now = now
-        self.ends = now + lease_for
-        # Sorted, and given out in the order of the queue: so sorting by token restores that order.
-        tokens = ",".join(sorted(new_tokens(limit)))
-        self._common = (to_us(now), to_us(self.ends), limit, worker, tokens)
-        self._durable = options.durable_reserve
-        self._place: str | None = None
-        self._is_sent = False
-
-    def start_at(self, place: str | None) -> None:
-        """Begin anew, scanning from a place on."""
-        self._place, self._is_sent = place, False
-
-    def program(self) -> Program[Any]:
-        """The program of the next try."""
-        statement = self._statement()
-        self._is_sent = True
-        return rows_of(statement)
-
-    def reserved(self, row: Sequence[Any]) -> Reserved:
-        """A row of the reply; DamagedRecord if no worker can have it."""
-        lease = Lease(row[0], row[1], row[-1], self.ends)
-        return Reserved(from_reserved_row(row, self.now, self._worker), lease, lost_before(row))
-
-    def _statement(self) -> Statement:
-        if len(self._queues) == 1 and self._place is None and not self._is_sent:
-            one = (self._queues[0], *self._common, self._durable)
-            return call(self._schema, _ONE, *one, columns=RESERVED_COLUMNS)
-        several = (array(self._queues), *self._common, self._place, self._durable)
-        return call(self._schema, _AGAIN if self._is_sent else _SEVERAL, *several, columns=RESERVED_COLUMNS)
-
-
 class Reserving:
     """The reserves of one driver."""
 
@@ -96,44 +49,52 @@ class Reserving:
     async def reserve(
         self, runner: Runner, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
     ) -> list[Reserved]:
-        names = [name for name in dict.fromkeys(queues) if "\x00" not in name]
+        names = list(dict.fromkeys(queues))
         if limit < 1 or not names:
             return []
         limit = min(limit, MAX_JOBS)
-        request = ReserveRequest(self._options, names, now, lease_for, limit, worker)
-        rows = await self._rows(runner, request, within_lease(lease_for))
+        ends = now + lease_for
+        # Sorted, and given out in the order of the queue: so sorting by token restores that order.
+        tokens = ",".join(sorted(new_tokens(limit)))
+        given = (to_us(now), to_us(ends), limit, worker, tokens)
+        rows = await self._rows(runner, names, given, within_lease(lease_for))
         rows.sort(key=_TOKEN)
-        try:
-            return [request.reserved(row) for row in rows]
-        except DamagedRecord:
-            sound = await self._set_damaged_aside(runner, rows, request)
-            return sound + await self.reserve(runner, names, now, lease_for, limit - len(sound), worker)
+        reserved: list[Reserved] = []
+        damaged: list[dict[str, str]] = []
+        for row in rows:
+            try:
+                job = from_reserved_row(row, now, worker)
+            except DamagedRecord as error:
+                damaged.append({"id": row[0], "token": row[-1], "reason": str(error)})
+            else:
+                reserved.append(Reserved(job, Lease(row[0], row[1], row[-1], ends), lost_before(row)))
+        if damaged:  # they go to the dead letter queue, and others are taken in their place
+            aside = call(self._options.schema, "set_reserved_aside(text, bigint)", to_json(damaged), to_us(now))
+            await runner.run(lambda: rows_of(aside))
+            reserved += await self.reserve(runner, names, now, lease_for, limit - len(reserved), worker)
+        return reserved
 
-    async def _rows(self, runner: Runner, request: ReserveRequest, within: float) -> list[Any]:
+    async def _rows(self, runner: Runner, queues: Sequence[str], given: tuple[Any, ...], within: float) -> list[Any]:
         start = self._scan_start
         while True:
             began = runner.time()
             place = start.place(began)
-            request.start_at(place)
-            rows: list[Any] = await runner.run(request.program, within=within)
+            tries = self._tries(queues, given, place)
+            rows: list[Any] = await runner.run(lambda: rows_of(next(tries)), within=within)  # noqa: B023 - at once
             start.learn(rows, place, began, runner.time())
             if rows or place is None:
                 return rows
             start.forget()
 
-    async def _set_damaged_aside(self, runner: Runner, rows: Sequence[Any], request: ReserveRequest) -> list[Reserved]:
-        """The reserved jobs without those whose records are damaged, which go to the dead letter queue."""
-        sound: list[Reserved] = []
-        damaged: list[dict[str, str]] = []
-        for row in rows:
-            try:
-                sound.append(request.reserved(row))
-            except DamagedRecord as error:
-                damaged.append({"id": row[0], "token": row[-1], "reason": str(error)})
-        schema, now = self._options.schema, to_us(request.now)
-        statement = call(schema, "set_reserved_aside(text, bigint)", to_json(damaged), now)
-        await runner.run(lambda: rows_of(statement))
-        return sound
+    def _tries(self, queues: Sequence[str], given: tuple[Any, ...], place: str | None) -> Iterator[Statement]:
+        """The statement of the first try, then that of each further one, with the same tokens: the reply was lost."""
+        schema, durable = self._options.schema, self._options.durable_reserve
+        if len(queues) == 1 and place is None:
+            yield call(schema, _ONE, queues[0], *given, durable, columns=RESERVED_COLUMNS)
+        else:
+            yield call(schema, _SEVERAL, array(queues), *given, place, durable, columns=RESERVED_COLUMNS)
+        while True:
+            yield call(schema, _AGAIN, array(queues), *given, place, durable, columns=RESERVED_COLUMNS)
 
 
 class ScanStart:

@@ -1,4 +1,4 @@
-"""Schedules, as programs: rows that become due, and are changed together with the jobs that they store."""
+"""Schedules: rows that become due, and are changed together with the jobs that they store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from taskharbor.drivers.connections import Rows
 from taskharbor.drivers.cursor import encode_due, encode_schedule
+from taskharbor.drivers.postgres.calls import PostgresCalls
 from taskharbor.drivers.postgres.enqueue import MAX_CALL_BYTES
-from taskharbor.drivers.postgres.records import base64_of, nearest_moment, to_json, to_row
-from taskharbor.drivers.postgres.statement import Program, array, call
+from taskharbor.drivers.postgres.records import base64_of, nearest_moment, optional_moment, optional_us, to_json, to_row
+from taskharbor.drivers.postgres.statement import array
 from taskharbor.drivers.queries import DueQuery, ScheduleQuery
 from taskharbor.model.bounds import check_name, check_schedule_changes
 from taskharbor.model.errors import InvalidJob
@@ -47,20 +48,43 @@ def _size(change: ScheduleChange) -> int:
     return size if change.to is None else size + len(change.to.body)
 
 
-def change_schedules(schema: str, changes: Sequence[ScheduleChange], now: datetime) -> Program[list[bool]]:
-    """Make changes that were checked. Sent twice, they are made once."""
-    jobs, position = [], 0
-    for change in changes:
-        jobs.append([to_row(job, position + place) for place, job in enumerate(change.jobs)])
-        position += len(change.jobs)
-    rows = yield call(
-        schema,
-        "change_schedules(text, text, bigint)",
-        to_json([_change(change, place) for place, change in enumerate(changes)]),
-        to_json(jobs) if position else None,
-        to_us(now),
-    )
-    return list(rows[0][0])
+class PostgresSchedules(PostgresCalls):
+    """The calls about schedules."""
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        """Sent twice, a batch of changes is made once."""
+        results: list[bool] = []
+        for batch in change_batches(changes, self._options.max_payload):
+            jobs, position = [], 0
+            for change in batch:
+                jobs.append([to_row(job, position + place) for place, job in enumerate(change.jobs)])
+                position += len(change.jobs)
+            rows = await self._call(
+                "change_schedules(text, text, bigint)",
+                to_json([_change(change, place) for place, change in enumerate(batch)]),
+                to_json(jobs) if position else None,
+                to_us(now),
+            )
+            results += rows[0][0]
+        return results
+
+    async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
+        names = None if wanted.names is None else array(wanted.names)
+        given = (names, wanted.queue, wanted.after or "", wanted.limit + 1)
+        rows = await self._call("list_schedules(text, text, text, integer)", *given, columns=_COLUMNS)
+        cursor = encode_schedule(rows[wanted.limit - 1][0]) if len(rows) > wanted.limit else None
+        return SchedulePage(_sound(rows[: wanted.limit]), cursor)
+
+    async def list_due_schedules(self, wanted: DueQuery) -> SchedulePage:
+        at, name = (0, "") if wanted.after is None else (to_us(wanted.after[0]), wanted.after[1])
+        given = (array(wanted.queues), to_us(wanted.now), at, name, wanted.limit + 1)
+        function = "due_schedules(text, bigint, bigint, text, integer)"
+        *rows, (*_, upcoming, _) = await self._call(function, *given, columns=_COLUMNS)
+        cursor = None
+        if len(rows) > wanted.limit:
+            last = rows[wanted.limit - 1]
+            cursor = encode_due(nearest_moment(last[3]), last[0])
+        return SchedulePage(_sound(rows[: wanted.limit]), cursor, optional_moment(upcoming))
 
 
 def _change(change: ScheduleChange, position: int) -> dict[str, Any]:
@@ -68,37 +92,8 @@ def _change(change: ScheduleChange, position: int) -> dict[str, Any]:
     to = change.to
     if to is not None:
         given |= {"revision": to.revision, "queue": to.queue, "body": base64_of(to.body)}
-        given["next_at"] = None if to.next_at is None else to_us(to.next_at)
+        given["next_at"] = optional_us(to.next_at)
     return given
-
-
-def list_schedules(schema: str, wanted: ScheduleQuery) -> Program[SchedulePage]:
-    """A page of schedules by name."""
-    rows = yield call(
-        schema,
-        "list_schedules(text, text, text, integer)",
-        None if wanted.names is None else array(wanted.names),
-        wanted.queue,
-        wanted.after or "",
-        wanted.limit + 1,
-        columns=_COLUMNS,
-    )
-    cursor = encode_schedule(rows[wanted.limit - 1][0]) if len(rows) > wanted.limit else None
-    return SchedulePage(_sound(rows[: wanted.limit]), cursor)
-
-
-def list_due_schedules(schema: str, wanted: DueQuery) -> Program[SchedulePage]:
-    """A page of due schedules, and when the next one will be."""
-    at, name = (0, "") if wanted.after is None else (to_us(wanted.after[0]), wanted.after[1])
-    given = (array(wanted.queues), to_us(wanted.now), at, name, wanted.limit + 1)
-    found = yield call(schema, "due_schedules(text, bigint, bigint, text, integer)", *given, columns=_COLUMNS)
-    *rows, (*_, upcoming, _) = found
-    cursor = None
-    if len(rows) > wanted.limit:
-        last = rows[wanted.limit - 1]
-        cursor = encode_due(nearest_moment(last[3]), last[0])
-    next_at = None if upcoming is None else nearest_moment(upcoming)
-    return SchedulePage(_sound(rows[: wanted.limit]), cursor, next_at)
 
 
 def _sound(rows: Rows) -> tuple[StoredSchedule, ...]:
@@ -110,6 +105,6 @@ def _sound(rows: Rows) -> tuple[StoredSchedule, ...]:
                 check_name(text, "name")
         except InvalidJob:
             continue
-        moment = None if next_at is None else nearest_moment(next_at)
+        moment = optional_moment(next_at)
         found.append(StoredSchedule(name=name, queue=queue, revision=revision, next_at=moment, body=body))
     return tuple(found)

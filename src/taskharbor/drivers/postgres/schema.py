@@ -206,8 +206,14 @@ begin
 end
 $body$"""
 
-# Numbers that have names in the SQL files (`@leased@`): written into the functions as they are created.
-CONSTANTS = {
+# What has a name in the SQL files (`@leased@`): written into the functions as they are created. First the settings
+# under which a function runs, whatever the session has. Each costs a call a little: a function has those it needs.
+CONSTANTS: dict[str, int | str] = {
+    "ours": "set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off",
+    "one_plan": "set plan_cache_mode = force_generic_plan",  # not planned anew: most calls take less time than planning
+    # A planner whose statistics are old takes a table for small, and reads all of it for a bitmap, a sort or a hash.
+    "in_index_order": "set enable_bitmapscan = off set enable_sort = off",
+    "nested_loops": "set enable_hashjoin = off set enable_mergejoin = off",
     **{state.name.lower(): int(state) for state in StoredState},
     "ack": ACK,
     "retry": RETRY,

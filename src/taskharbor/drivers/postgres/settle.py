@@ -1,4 +1,4 @@
-"""Outcomes as programs: plain ones in batches of one statement. Those that spawn are in spawn.py.
+"""Outcomes and extended leases as programs: plain outcomes in batches of one statement, those that spawn alone.
 
 A statement over several jobs waits for none of them. A job that another transaction has locked at that moment (one
 that depends on it, an extend on its way) stays as it is and comes back as `JobLocked`, for the runner to send again. In
@@ -7,11 +7,14 @@ a transaction that a single job owns no other job is held up, and the lock is wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.records import (
     ACK,
     CANCEL,
@@ -20,18 +23,21 @@ from taskharbor.drivers.postgres.records import (
     RefusalCode,
     base64_of,
     nearest_moment,
+    optional_moment,
+    optional_us,
     to_json,
 )
-from taskharbor.drivers.postgres.statement import Program, Statement, call, quoted
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
 from taskharbor.drivers.postgres.tries import JobLocked
-from taskharbor.drivers.refusals import lease_refusal
-from taskharbor.model.bounds import check_outcome, clean_error
+from taskharbor.drivers.refusals import lease_refusal, not_spawned, own_heir
+from taskharbor.model.bounds import check_job, check_outcome, check_spawn, clean_error
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
-from taskharbor.model.lease import Lease
+from taskharbor.model.lease import Enqueued, Lease
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import to_us
 
+B = TypeVar("B")
 _KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCEL}
 
 
@@ -62,22 +68,24 @@ def is_plain(outcome: Outcome) -> bool:
     return not getattr(outcome, "spawn", ()) and getattr(outcome, "handover", None) is None
 
 
-def outcome_batches(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
-    """The outcomes in order, in batches that can be sent together: each job once, an outcome that spawns alone."""
-    batch: list[Outcome] = []
+def batches(items: Sequence[B], job_of: Callable[[B], str], alone: Callable[[B], bool] | None = None) -> list[list[B]]:
+    """The items in order, in batches that can be sent together: each job once, and what is `alone` by itself.
+
+    >>> batches(["a", "b", "a", "c"], str, lambda item: item == "c")
+    [['a', 'b'], ['a'], ['c']]
+    """
+    made: list[list[B]] = []
     seen: set[str] = set()
-    for outcome in outcomes:
-        alone = not is_plain(outcome)
-        if batch and (alone or outcome.lease.job_id in seen):
-            yield batch
-            batch, seen = [], set()
-        if alone:
-            yield [outcome]
-        else:
-            batch.append(outcome)
-            seen.add(outcome.lease.job_id)
-    if batch:
-        yield batch
+    was_alone = True
+    for item in items:
+        job, is_alone = job_of(item), alone is not None and alone(item)
+        if is_alone or was_alone or job in seen:
+            made.append([])
+            seen = set()
+        made[-1].append(item)
+        seen.add(job)
+        was_alone = is_alone
+    return made
 
 
 def settle_alone(schema: str, outcome: Outcome, now: datetime) -> Program[TaskHarborError | None]:
@@ -163,14 +171,6 @@ def _settle(
     return applied_before
 
 
-def check_lease(schema: str, outcome: Ack | Fail, now: datetime) -> Program[tuple[int, int | None]]:
-    """The code that an outcome would get, and the end of the lease; nothing is applied."""
-    lease = outcome.lease
-    row = OutcomeRow(0, lease.job_id, lease.token, _KINDS[type(outcome)])
-    rows = yield _settle_statement(schema, [row], now, release=True)
-    return rows[0][1], rows[0][2]
-
-
 def _settle_statement(schema: str, rows: Sequence[OutcomeRow], now: datetime, release: bool) -> Statement:
     given = (to_json(rows), to_us(now), release, any(row.kind == RETRY for row in rows))
     return call(schema, "settle(text, bigint, boolean, boolean)", *given, columns="o, code, ends")
@@ -185,33 +185,116 @@ def _row(position: int, outcome: Outcome) -> OutcomeRow:
     if isinstance(outcome, Retry | Fail):
         row.attempts = outcome.attempts
         row.last_error = clean_error(outcome.last_error) or None
-        row.failed_at = None if outcome.failed_at is None else to_us(outcome.failed_at)
+        row.failed_at = optional_us(outcome.failed_at)
         row.error_class = outcome.error_class or None
         row.fingerprint = outcome.fingerprint or None
     if isinstance(outcome, Retry):
-        row.run_at = None if outcome.run_at is None else to_us(outcome.run_at)
+        row.run_at = optional_us(outcome.run_at)
     if isinstance(outcome, Fail | Cancelled):
         row.reason = clean_error(outcome.reason) or None
     return row
 
 
-# Extending leases. A statement over several jobs waits for none of them.
+# Outcomes that spawn jobs or hand over, each in a transaction of its own. Such an outcome settles its job, stores the
+# new jobs and, with a handover, puts one of them in its place. The runner of `settle_spawning` rolls back if it returns
+# an error, so all of it happens or nothing. It waits for no lock while it holds one: it returns `JobLocked` instead.
 
 
-def lease_batches(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
-    """The leases in order, in lease_batches in which each job occurs once.
+def spawn_alone(schema: str, outcome: Ack, now: datetime, max_payload: int) -> Program[TaskHarborError | None]:
+    """Settle one outcome that spawns in a handler's transaction, and wait for whatever is locked.
 
-    >>> [len(batch) for batch in lease_batches([])]
-    []
+    It waits after a rollback to a savepoint, so that it holds no lock meanwhile: two calls that waited for each other's
+    jobs would deadlock.
     """
-    batch: dict[str, Lease] = {}
-    for lease in leases:
-        if lease.job_id in batch:
-            yield list(batch.values())
-            batch = {}
-        batch[lease.job_id] = lease
-    if batch:
-        yield list(batch.values())
+    while True:
+        yield Statement("savepoint taskharbor_ack")
+        result = yield from settle_spawning(schema, outcome, now, max_payload)
+        if not isinstance(result, JobLocked):
+            return result
+        yield Statement("rollback to savepoint taskharbor_ack")
+        mode = "update" if result.is_own else "key share"
+        yield Statement(f"select 1 from {quoted(schema)}.jobs where id = ? for {mode}", (result.id,))
+        yield Statement("rollback to savepoint taskharbor_ack")
+
+
+def settle_spawning(
+    schema: str, outcome: Ack | Fail, now: datetime, max_payload: int
+) -> Program[TaskHarborError | None]:
+    """Settle one outcome that spawns. The caller rolls back if the result is an error."""
+    own = outcome.lease.job_id
+    rows = yield Statement(f"select 1 from {quoted(schema)}.jobs where id = ? for update skip locked", (own,))
+    if not rows:
+        return (yield from _why_not_locked(schema, outcome, now))
+    handover = outcome.handover if isinstance(outcome, Ack) else None
+    locked, dependents = yield from _prepare(schema, outcome, max_payload, handover is not None)
+    if locked is not None:
+        return JobLocked.job(own, locked)
+    plain = replace(outcome, spawn=(), handover=None) if isinstance(outcome, Ack) else replace(outcome, spawn=())
+    (result,), before = yield from settle_plain(schema, [plain], now, release=handover is None)
+    if result is not None or before:
+        return result
+    try:
+        check_spawn(outcome.spawn)
+        stored = yield from enqueue(schema, outcome.spawn, now, max_payload)
+        if isinstance(outcome, Ack) and handover is not None:
+            return (yield from _hand_over(schema, outcome, handover, stored, dependents, now))
+    except InvalidJob as error:
+        return error
+    return None
+
+
+def _prepare(schema: str, outcome: Ack | Fail, max_payload: int, handover: bool) -> Program[Sequence[str | None]]:
+    """Lock what storing the spawned jobs will need: see prepare_spawn.sql for the two texts."""
+    spawned = {job.id for job in outcome.spawn}
+    try:
+        check_spawn(outcome.spawn)
+        for job in outcome.spawn:
+            check_job(job, max_payload)
+        flows = sorted({job.flow_id for job in outcome.spawn if job.flow_id is not None})
+        dependencies = sorted({id for job in outcome.spawn for id in job.depends_on} - spawned)
+    except InvalidJob:
+        flows, dependencies = [], []  # the names may be no text for a store; they are refused later, behind the fence
+    rows = yield call(
+        schema,
+        "prepare_spawn(text, text, text, boolean)",
+        outcome.lease.job_id,
+        array(flows) if flows else None,
+        array(dependencies) if dependencies else None,
+        handover,
+        columns="locked, dependents",
+    )
+    return rows[0]
+
+
+def _hand_over(
+    schema: str, ack: Ack, handover: str, stored: list[Enqueued], dependents: str | None, now: datetime
+) -> Program[TaskHarborError | None]:
+    """Put the spawned job `handover`, or the job that it is known as, in the place of the acked one."""
+    own = ack.lease.job_id
+    by_id = {job.id: result.id for job, result in zip(ack.spawn, stored, strict=True)}
+    if by_id.get(handover, own) == own:
+        return not_spawned(handover)
+    given = (own, by_id[handover], dependents, to_us(now))
+    rows = yield call(schema, "hand_over(text, text, text, bigint)", *given, columns="heir, locked, refused")
+    heir, locked, refused = rows[0]
+    if locked is not None:
+        return JobLocked.job(own, locked)
+    if heir == own:
+        return own_heir(handover, own)
+    return InvalidJob(refused) if refused is not None else None
+
+
+def _why_not_locked(schema: str, outcome: Ack | Fail, now: datetime) -> Program[TaskHarborError | None]:
+    """What to return for an outcome whose job could not be locked: it is gone, or another call has it."""
+    lease = outcome.lease
+    row = OutcomeRow(0, lease.job_id, lease.token, _KINDS[type(outcome)])  # of kind 0: nothing is applied
+    ((_, code, ends),) = yield _settle_statement(schema, [row], now, release=True)
+    if code == RefusalCode.ALREADY_APPLIED:
+        return None
+    return refusal(RefusalCode.IS_LOCKED if code == RefusalCode.HOLDS else code, lease.job_id, ends)
+
+
+# Extending leases. A statement over several jobs waits for none of them.
 
 
 def extend(
@@ -238,4 +321,4 @@ def refusal(code: int, id: str, ends: int | None) -> DriverError:
     """The error for a code of settle and extend; `ends`: when the lease ended, in microseconds."""
     if code == RefusalCode.IS_LOCKED:
         return JobLocked.job(id)
-    return lease_refusal(code, id, nearest_moment(ends) if ends is not None else None)
+    return lease_refusal(code, id, optional_moment(ends))

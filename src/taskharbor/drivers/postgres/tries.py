@@ -15,12 +15,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from taskharbor.drivers.dsn import concealed
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.model.errors import BackendUnavailable, DriverError
-from taskharbor.model.safe_repr import shown
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,22 +45,13 @@ _REFUSED = re.compile(
 _OUTAGES = ("08", "40", "53", "55P03", "57", "58")
 
 
-class AfterFailure(NamedTuple):
-    """What to do after a try that failed."""
-
-    error: DriverError | None = None  # raise this; None: try again
-    drop_idle: bool = False  # the other connections are suspect, too: close those that are idle
-
-    def __repr__(self) -> str:
-        return shown(self, "drop_idle")
-
-
 class Tries:
     """The state of one call over its tries. The runner sets `sent` and `late`."""
 
     # Defaults of the class, not of each instance: nearly every call needs one try.
     sent = False  # whether the call may have reached the server in this try
     late = False  # whether its connection was cut because the time was over
+    are_suspect = False  # whether the other connections may be lost, too
     _conflicts = 0
     _is_repeated = False
 
@@ -71,8 +61,8 @@ class Tries:
         self._may_repeat = may_repeat
         self.in_transaction = in_transaction  # whether the call runs inside begin and commit
 
-    def after(self, error: Exception) -> AfterFailure:
-        """What to do about an error of psycopg's, or a TimeoutError."""
+    def after(self, error: Exception) -> DriverError | None:
+        """What the caller gets for an error of psycopg's, or a TimeoutError; None: try again."""
         import psycopg
         from psycopg import errors
 
@@ -86,17 +76,19 @@ class Tries:
             | errors.DuplicatePreparedStatement,
         ):
             self._conflicts += 1
-            return AfterFailure(unavailable(self._options, error) if self._conflicts == MAX_CONFLICTS else None)
+            return unavailable(self._options, error) if self._conflicts == MAX_CONFLICTS else None
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            return AfterFailure(self._after_loss(error), drop_idle=True)
+            self.are_suspect = True
+            return self._after_loss(error)
         if isinstance(error, TimeoutError | errors.ReadOnlySqlTransaction):
             # Read-only: the primary became a standby. A fresh connection may find the new primary.
-            return AfterFailure(unavailable(self._options, error), drop_idle=True)
+            self.are_suspect = True
+            return unavailable(self._options, error)
         if getattr(error, "sqlstate", None) == WRONG_ISOLATION and not self.in_transaction:
             self.in_transaction = True
-            return AfterFailure()
+            return None
         # Its text may quote what is stored: only the kind of error is shown.
-        return AfterFailure(DriverError(f"PostgreSQL refused the call: {type(error).__name__}"))
+        return DriverError(f"PostgreSQL refused the call: {type(error).__name__}")
 
     def _after_loss(self, error: Exception) -> DriverError | None:
         if self.late:

@@ -1,4 +1,10 @@
-"""Administration: requeue, cancel and delete jobs, pause queues, heartbeats of workers."""
+"""Administration: requeue, cancel, delete and amend jobs, pause queues, heartbeats of workers.
+
+An amend reads the records first: to find their queues, and because timeout and metadata share a field with the group
+limit. The script compares the version that the editor saw. So what was read belongs to that version, or the change is
+refused. Where one call changes a job several times, each change is made of the record as the change before it leaves
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +16,32 @@ import msgspec
 
 from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
 from taskharbor.drivers.redis.reading import JobReader
-from taskharbor.drivers.redis.records import seen_ms
+from taskharbor.drivers.redis.records import limits, seen_ms, up_to_ms
 from taskharbor.drivers.redis.router import Where
-from taskharbor.drivers.redis.script_args import AdminArgs, PauseArgs
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
-from taskharbor.model.bounds import INT_MAX
-from taskharbor.model.errors import DriverError
-from taskharbor.model.job import Seen, WorkerInfo
+from taskharbor.drivers.refusals import (
+    amended_since,
+    changed_since,
+    no_job,
+    not_amendable,
+    paired,
+    still_needed,
+    wrong_state,
+)
+from taskharbor.model.amendment import Amend
+from taskharbor.model.bounds import INT_MAX, check_amend
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
+from taskharbor.model.job import JobRecord, Seen, WorkerInfo, replace
 
 WORKERS = "{th}:workers"
 MAX_MOVED = 100  # jobs in one script
-NOT_FOUND = 1  # what admin.lua returns for an unknown job
-CHANGED = "changed"  # and for one that is not as it was seen
+MAX_AMENDED = 50  # jobs in one script
+NOT_FOUND = 1  # what admin.lua and amend.lua return for an unknown job
+CHANGED = "changed"  # and admin.lua for one that is not as it was seen
+OUTDATED = 2  # and amend.lua
+NO_VERSION = -1  # `edits` of no job: of a change that does not fit what was read, whatever the job is by now
+DEFAULT_TIMEOUT_MS = 60_000  # what foreign clients see of a job without a timeout
 Verb = Literal["requeue", "cancel", "delete"]
 _worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
@@ -68,13 +87,21 @@ async def _run(
             continue
         mine = conditions[len(replies) : len(replies) + len(places)]
         jobs = [(*place, *condition) for place, condition in zip(places, mine, strict=True)]
-        done: list[Any] = []
-        while len(done) < len(jobs):  # a script that had to search long lists stops early
-            some = jobs[len(done) : len(done) + MAX_MOVED]
-            done += await store.run(AdminArgs(now=now, home=home, operation=verb, jobs=some, **how), repeat=False)
-        replies += done
+        given = {"now": now, "home": home, "operation": verb, **how}
+        replies += await _in_slices(store, "admin", jobs, MAX_MOVED, given)
         await store.router.deliver([home])
     return replies
+
+
+async def _in_slices(
+    store: RedisStore, script: str, jobs: Sequence[Any], most: int, given: dict[str, Any]
+) -> list[Any]:
+    """What a script returns for each job, `most` of them in one script. One that had to search long lists stops
+    early."""
+    done: list[Any] = []
+    while len(done) < len(jobs):
+        done += await store.run(ScriptCall(script, jobs=jobs[len(done) : len(done) + most], **given), repeat=False)
+    return done
 
 
 def _error(id: str, reply: Any, verb: Verb) -> DriverError | None:
@@ -93,7 +120,7 @@ def _error(id: str, reply: Any, verb: Verb) -> DriverError | None:
 
 async def pause(store: RedisStore, queue: str, on: bool) -> None:
     await store.router.use_queues([queue])
-    await store.run(PauseArgs(home=store.router.home_of(queue), queue=queue, on=on))
+    await store.run(ScriptCall("pause", home=store.router.home_of(queue), queue=queue, on=on))
 
 
 async def is_paused(store: RedisStore, queue: str) -> bool:
@@ -123,3 +150,61 @@ async def _workers(store: RedisStore) -> list[WorkerInfo]:
         except msgspec.MsgspecError:
             continue  # another program wrote it
     return found
+
+
+# Amend
+
+
+async def amend(reader: JobReader, changes: Sequence[Amend], now: int) -> list[TaskHarborError | None]:
+    """Change jobs, each on its own, in the order of the call; for each None or why it was refused."""
+    results: dict[int, TaskHarborError | None] = {}
+    for number, change in enumerate(changes):
+        try:
+            check_amend(change, reader.store.max_payload)
+        except InvalidJob as invalid:
+            results[number] = invalid
+    wanted = [number for number in range(len(changes)) if number not in results]
+    found = await reader.find(list(dict.fromkeys(changes[number].id for number in wanted)), now)
+    results |= {number: no_job(changes[number].id) for number in wanted if changes[number].id not in found}
+    known = [number for number in wanted if number not in results]
+    records = {id: info.job for id, info in found.items()}
+    for home, positions in reader.store.router.by_home([records[changes[number].id].queue for number in known]):
+        mine = [known[position] for position in positions]
+        arrays = [_amended(changes[number], records) for number in mine]
+        replies = await _in_slices(reader.store, "amend", arrays, MAX_AMENDED, {"now": now, "home": home})
+        for number, reply in zip(mine, replies, strict=True):
+            results[number] = _amend_error(changes[number].id, reply)
+    return [results[number] for number in range(len(changes))]
+
+
+def _amended(change: Amend, records: dict[str, JobRecord]) -> tuple[Any, ...]:
+    """A change as amend.lua takes it. `records`: as they read before it, and after the call as they read after it."""
+    new, values, record = change.changes(), dict[str, Any](), records[change.id]
+    fits = (record.deliveries, record.edits) == (change.deliveries, change.edits)
+    if isinstance(change.payload, bytes):
+        values["payload"] = binary(change.payload)
+    if "run_at" in new:
+        values["due_ms"] = up_to_ms(change.run_at) if isinstance(change.run_at, datetime) else False
+    if "priority" in new:
+        values["th_pri"] = change.priority
+    if "max_attempts" in new:
+        values["th_max"] = change.max_attempts
+    if "timeout" in new or "metadata" in new:
+        changed = replace(record, **{name: new[name] for name in ("timeout", "metadata") if name in new})
+        timeout, _, extra = limits(changed)
+        values |= {"timeout_ms": str(timeout or DEFAULT_TIMEOUT_MS), "th_x": extra or ""}
+        if fits:
+            records[change.id] = changed
+    if fits:
+        records[change.id] = replace(records[change.id], edits=record.edits + 1)
+    return change.id, record.queue, change.deliveries, change.edits if fits else NO_VERSION, values
+
+
+def _amend_error(id: str, reply: Any) -> TaskHarborError | None:
+    if reply == 0:
+        return None
+    if reply == NOT_FOUND:
+        return no_job(id)
+    if reply == OUTDATED:
+        return amended_since(id)
+    return not_amendable(id, reply.decode())

@@ -14,11 +14,9 @@ from datetime import datetime
 from taskharbor.drivers.base import MAX_SCANNED_AUDIT
 from taskharbor.drivers.cursor import encode_place
 from taskharbor.drivers.queries import AuditQuery
-from taskharbor.drivers.redis.moments import LAST_US, MOMENT_DIGITS, digits_of
-from taskharbor.drivers.redis.records import name_of
+from taskharbor.drivers.redis.records import LAST_US, MOMENT_DIGITS, digits_of, name_of
 from taskharbor.drivers.redis.router import sliced
-from taskharbor.drivers.redis.script_args import PutAuditArgs, ReadAuditArgs
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
 from taskharbor.model.job import EPOCH
@@ -37,11 +35,13 @@ async def put_audit(store: RedisStore, entries: Sequence[StoredAudit], now: date
     before = binary(digits_of(max(now - AUDIT_KEPT_FOR, EPOCH)))
     *parts, last = list(sliced(entries, MAX_STORED)) or [()]
     for part in parts:
-        await store.run(PutAuditArgs(home=HOME, entries=_flat(part), before=before, most=0))
-    args = PutAuditArgs(home=HOME, entries=_flat(last), before=before, most=FORGOTTEN_SLICE)
+        await store.run(ScriptCall("put_audit", home=HOME, entries=_flat(part), before=before, most=0))
+    args = ScriptCall("put_audit", home=HOME, entries=_flat(last), before=before, most=FORGOTTEN_SLICE)
     forgotten = slice_forgotten = await store.run(args)
     while slice_forgotten == FORGOTTEN_SLICE and forgotten < MAX_FORGOTTEN:
-        slice_forgotten = await store.run(PutAuditArgs(home=HOME, entries=(), before=before, most=FORGOTTEN_SLICE))
+        slice_forgotten = await store.run(
+            ScriptCall("put_audit", home=HOME, entries=(), before=before, most=FORGOTTEN_SLICE)
+        )
         forgotten += slice_forgotten
 
 
@@ -64,7 +64,8 @@ async def read_audit(store: RedisStore, wanted: AuditQuery) -> AuditPage:
     looked, cursor = 0, None
     while looked < MAX_SCANNED_AUDIT:
         missing = wanted.limit + 1 - len(items)
-        args = ReadAuditArgs(
+        args = ScriptCall(
+            "read_audit",
             home=HOME,
             start=binary(start),
             stop=binary(stop),

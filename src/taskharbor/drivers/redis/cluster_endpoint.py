@@ -22,12 +22,11 @@ from taskharbor.drivers.redis.endpoint import (
     MakeCommands,
     ScanPosition,
     checked,
-    monotonic,
     refused,
 )
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
-from taskharbor.drivers.redis.resp import Address, Command
+from taskharbor.drivers.redis.resp import Address, Command, monotonic
 from taskharbor.model.errors import BackendUnavailable
 
 PAUSE_S = 0.1  # between two tries

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from taskharbor.drivers.redis.cluster_flows import ClusterFlows
-from taskharbor.drivers.redis.cluster_locations import ClusterLocations, bucket
-from taskharbor.drivers.redis.endpoint import FULL, Endpoint, monotonic
+from taskharbor.drivers.redis.cluster_registry import ClusterFlows, ClusterLocations, bucket
+from taskharbor.drivers.redis.endpoint import FULL, Endpoint
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.records import name_of
+from taskharbor.drivers.redis.resp import monotonic
 from taskharbor.drivers.redis.router import (
     MAX_SOUGHT_KEYS,
     QUEUES,
@@ -26,20 +26,14 @@ from taskharbor.drivers.redis.router import (
     Admission,
     CancelIn,
     Flows,
+    IdAndQueue,
     QueueGrants,
     ReserveSome,
     Router,
     Where,
     sliced,
 )
-from taskharbor.drivers.redis.script_args import (
-    CheckLocationsArgs,
-    ClusterRegistryArgs,
-    ForgetQueueArgs,
-    IdAndQueue,
-    ReadForPlanArgs,
-    ReadLocationsArgs,
-)
+from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -115,7 +109,9 @@ class ClusterRouter(Router):
     async def register(self, operation: str, key: str, values: Sequence[str]) -> Any:
         """One operation of cluster_registry.lua."""
         home = key[1 : key.rindex("}")]
-        return await self.endpoint.run(ClusterRegistryArgs(home=home, operation=operation, at=key, values=values))
+        return await self.endpoint.run(
+            ScriptCall("cluster_registry", home=home, operation=operation, at=key, values=values)
+        )
 
     async def optional(self, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
         """A call that can be done without: None if its node does not answer soon, or did not a moment ago."""
@@ -178,7 +174,7 @@ class ClusterRouter(Router):
     async def check_queues(self, asked: Mapping[str, Sequence[str]], *, aliases: bool = True) -> dict[str, str]:
         """Which of the ids are really in the queues given, or known there under another id."""
         found: dict[str, str] = {}
-        calls = [self.endpoint.run(CheckLocationsArgs(home=queue, ids=ids)) for queue, ids in asked.items()]
+        calls = [self.endpoint.run(ScriptCall("check_locations", home=queue, ids=ids)) for queue, ids in asked.items()]
         for (queue, ids), replies in zip(asked.items(), await self.endpoint.gather(calls), strict=True):
             found |= {id: queue for id, reply in zip(ids, replies, strict=True) if reply == 1 or (reply and aliases)}
         return found
@@ -196,7 +192,7 @@ class ClusterRouter(Router):
         parts = by_queue((bucket(id), id) for id in ids)
 
         async def read(key: str, some: list[str]) -> dict[str, bytes | None]:
-            call = partial(self.endpoint.run, ReadLocationsArgs(home=key[1:-1], at=key, ids=some))
+            call = partial(self.endpoint.run, ScriptCall("read_locations", home=key[1:-1], at=key, ids=some))
             found = await call() if strictly else await self.optional(key, call)
             return {} if found is None else dict(zip(some, found, strict=True))
 
@@ -232,7 +228,9 @@ class ClusterRouter(Router):
     async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]]) -> dict[str, str]:
         others: dict[str, str] = {}
         for queue, ids in ids_by_queue.items():
-            found, _ = await self.endpoint.run(ReadForPlanArgs(home=queue, jobs=[(id, queue) for id in ids]))
+            found, _ = await self.endpoint.run(
+                ScriptCall("read_for_plan", home=queue, jobs=[(id, queue) for id in ids])
+            )
             for id, reply in zip(ids, found, strict=True):
                 if not reply:
                     raise BackendUnavailable("Redis has the call, but has not stored all of its jobs; send it again")
@@ -331,7 +329,7 @@ class ClusterRouter(Router):
         entry."""
         if queue in self._unused[BUSY]:
             await self.register("drop", BUSY, (queue, str(DROPPED_AFTER_S[BUSY])))
-        if queue in self._unused[QUEUES] and await self.endpoint.run(ForgetQueueArgs(home=queue)):
+        if queue in self._unused[QUEUES] and await self.endpoint.run(ScriptCall("forget_queue", home=queue)):
             await self.register("drop", QUEUES, (queue, str(DROPPED_AFTER_S[QUEUES])))
 
     async def check_locations(self) -> None:

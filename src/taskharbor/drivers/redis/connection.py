@@ -33,20 +33,28 @@ from taskharbor.drivers.redis.resp import (
 MAX_IDLE_S = 30.0  # an idle connection older than this is not trusted
 
 
-async def dial(options: RedisOptions, address: Address, client_name: str | None = CLIENT_NAME) -> RespConnection:
-    """A new connection that has logged in. TimeoutError after `connect_timeout` seconds."""
-    loop = asyncio.get_running_loop()
-    made: RespConnection | None = None
+async def dial(
+    options: RedisOptions, address: Address, client_name: str | None = CLIENT_NAME, seconds: float | None = None
+) -> RespConnection:
+    """A new connection that has logged in. TimeoutError after `connect_timeout` seconds, or fewer."""
+    limit = options.connect_timeout if seconds is None else min(seconds, options.connect_timeout)
     try:
-        async with asyncio.timeout(options.connect_timeout):
-            made = await _connect(loop, options, address)
-            commands = login_commands(options, client_name)
-            if commands:
-                check_login(commands, await made.call(commands, options.connect_timeout))
+        async with asyncio.timeout(limit):
+            made = await _connect(asyncio.get_running_loop(), options, address)
+            await log_in(made, options, limit, client_name)
             return made
+    except TimeoutError as error:
+        raise TimeoutError(f"no connection within {limit:.2g} s") from error
+
+
+async def log_in(made: Any, options: RedisOptions, seconds: float, client_name: str | None = CLIENT_NAME) -> None:
+    """The login of a new connection; it is closed if that fails."""
+    try:
+        commands = login_commands(options, client_name)
+        if commands:
+            check_login(commands, await made.call(commands, seconds))
     except BaseException:
-        if made is not None:
-            await made.disconnect()
+        await made.disconnect()
         raise
 
 

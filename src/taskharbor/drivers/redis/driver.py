@@ -14,26 +14,22 @@ from redis.exceptions import ResponseError
 
 from taskharbor.drivers.base import CANCELLED_REASON, Driver
 from taskharbor.drivers.heads import check_next
-from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery, check_cap
-from taskharbor.drivers.redis import admin, audit, damage, figures, leases, schedules
-from taskharbor.drivers.redis.amending import amend
+from taskharbor.drivers.redis import admin, audit, figures, leases, schedules
+from taskharbor.drivers.redis.admin import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
-from taskharbor.drivers.redis.flow_pages import FlowPages
-from taskharbor.drivers.redis.flows import cancel_flow
-from taskharbor.drivers.redis.heads import heads
+from taskharbor.drivers.redis.flows import FlowPages, cancel_flow
 from taskharbor.drivers.redis.housekeeping import Housekeeper
 from taskharbor.drivers.redis.job_pages import JobPages
 from taskharbor.drivers.redis.options import parse
-from taskharbor.drivers.redis.reading import JobReader, arrivals
+from taskharbor.drivers.redis.reading import JobReader, arrivals, heads
 from taskharbor.drivers.redis.records import EDGES, MAX_PLAIN_VALUES, can_be_queue, moment_of, reserved, up_to_ms
-from taskharbor.drivers.redis.reserve import reserve
 from taskharbor.drivers.redis.settle import settle
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.drivers.redis.sweeping import Sweeper
+from taskharbor.drivers.redis.sweeping import Sweeper, damage_report
 from taskharbor.drivers.redis.wait import ArrivalHints
-from taskharbor.drivers.refusals import no_job
+from taskharbor.drivers.refusals import bad_notes, no_job
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
@@ -126,7 +122,7 @@ class RedisDriver(Driver):
 
     async def damaged(self) -> list[str]:
         """What other programs damaged in this store, and what to do about it, a sentence each."""
-        return await damage.report(self.store, [*await self.reader.queues(), schedules.HOME])
+        return await damage_report(self.store, [*await self.reader.queues(), schedules.HOME])
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -192,7 +188,7 @@ class RedisDriver(Driver):
         lease_ms, tokens = lease_for // MILLISECOND, list(new_tokens(limit))
         granted, began = [], from_ms(moment)
         opened = self.opened
-        for grants in await reserve(opened.store, names, moment, lease_ms, limit, worker, tokens):
+        for grants in await leases.reserve(opened.store, names, moment, lease_ms, limit, worker, tokens):
             if grants.arrival is not None:
                 opened.hints.drained(grants.queue, int(grants.arrival))
             for _, _, values in grants.jobs:

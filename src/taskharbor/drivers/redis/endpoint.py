@@ -8,11 +8,11 @@ from the error of the connection. An error text of Redis may quote what was stor
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import msgspec
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -28,14 +28,12 @@ from redis.exceptions import (
 )
 
 from taskharbor.drivers.dsn import conceals
-from taskharbor.drivers.redis import acl, server_checks, tls
+from taskharbor.drivers.redis import server_checks, tls
 from taskharbor.drivers.redis.connection import RespConnection, dial
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
-from taskharbor.drivers.redis.resp import Address, Command
-from taskharbor.drivers.redis.script_args import RunCommandArgs, ScriptArgs
-from taskharbor.drivers.redis.scripts import binary, by_hash, by_text, pack, script_for
-from taskharbor.model.clock import StoreClock
+from taskharbor.drivers.redis.resp import Address, Command, monotonic
+from taskharbor.drivers.redis.scripts import ScriptCall, binary, by_hash, by_text, script_for
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 LOST = (ConnectionError, TimeoutError, OSError)
@@ -56,7 +54,6 @@ NO_SERVER = (
 MakeCommands = Callable[[bool], list[Command]]  # what to send; the argument: whether an earlier try may have arrived
 ScanPosition = tuple[int, bytes]  # in a walk through all keys: the number of a node, and its cursor
 T = TypeVar("T")
-monotonic = StoreClock().monotonic
 COMMON_TAG = "th"  # the hash tag of a script that belongs to no queue
 
 
@@ -65,10 +62,13 @@ class Endpoint:
 
     cluster = False
 
-    def __init__(self, options: RedisOptions, dsn: str) -> None:
+    def __init__(
+        self, options: RedisOptions, dsn: str, pool: RedisPool | None = None, deadline: float = math.inf
+    ) -> None:
         self.options = options
         self._dsn = dsn
-        self._pool = RedisPool(options, options.hosts[0])
+        self._pool = RedisPool(options, options.hosts[0]) if pool is None else pool
+        self.deadline = deadline  # by which every call ends, as `monotonic` counts
 
     async def open(self) -> None:
         await self.ask("PING")
@@ -78,7 +78,7 @@ class Endpoint:
         if not self.options.checks:
             return
         try:
-            info = await pool.ask("INFO")
+            info = await pool.ask("INFO", deadline=self.deadline)
         except LOST as error:
             raise self.unavailable(error) from error
         except ResponseError:
@@ -97,7 +97,7 @@ class Endpoint:
             # Without a name and a database: these may be what is not allowed.
             made = await dial(replace(self.options, database=0), address, client_name=None)
             try:
-                found += await acl.denied(made, self.options)
+                found += await server_checks.denied(made, self.options)
             finally:
                 await made.disconnect()
         return list(dict.fromkeys(found))
@@ -112,26 +112,25 @@ class Endpoint:
     async def write(self, *command: Any, key: str) -> Any:
         """One command that writes, at the server of a key. Unlike `ask` it works on a full server too."""
         command = tuple(binary(_bytes(part)) for part in command)
-        return await self.run(RunCommandArgs(home=key[1 : key.index("}")], command=command))
+        return await self.run(ScriptCall("run_command", home=key[1 : key.index("}")], command=command))
 
     async def run(
         self,
-        args: ScriptArgs,
+        call: ScriptCall,
         *,
         repeat: bool = True,
         durable: bool = False,
         within: float | None = None,
         timed: bool = False,
     ) -> Any:
-        """Run the script of these arguments, at the server of their `home`.
+        """Run a script, at the server of its `home`.
 
         `repeat`: send it again if its reply was lost. `durable`: return when replicas have it, if the DSN asks for
         that. `within`: give each try up after this many seconds, if that is sooner than usual. `timed`: a further try
         adds the time that has passed to `now`.
         """
-        args.cluster = self.cluster
-        script = script_for(args.script, self.options.omniq_index, self.options.database)
-        hash_tag = args.home or COMMON_TAG
+        script = script_for(call.script, self.options.omniq_index, self.options.database)
+        hash_tag = call.home or COMMON_TAG
         began = monotonic()
         replicas = self.options.durable if durable else 0
         command_of, may_have_arrived = by_hash, False
@@ -139,8 +138,7 @@ class Endpoint:
         def commands(is_repeat: bool) -> list[Command]:
             nonlocal may_have_arrived
             may_have_arrived = may_have_arrived or is_repeat
-            adds_time = timed and may_have_arrived
-            argument = pack(msgspec.structs.replace(args, now=args.now + elapsed_ms(began)) if adds_time else args)
+            argument = call.packed(script, self.cluster, elapsed_ms(began) if timed and may_have_arrived else 0)
             refuse_large(len(argument))
             found: list[Command] = [command_of(script, hash_tag, argument, self.cluster)]
             if replicas:
@@ -174,7 +172,8 @@ class Endpoint:
     async def scan_step(
         self, position: ScanPosition | None, pattern: str, count: int
     ) -> tuple[ScanPosition | None, list[bytes]]:
-        """Some of the keys that match a pattern, and where the next ones are. None: at the begin, and at the end."""
+        """Some of the keys that match a pattern, and the position of the next ones. It is None before the first and
+        after the last step."""
         _, cursor = position or (0, b"0")
         cursor, keys = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
         return None if cursor == b"0" else (0, cursor), keys
@@ -186,7 +185,7 @@ class Endpoint:
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
         for is_repeat in (False, True):
             try:
-                return checked(await self._pool.call(*commands(is_repeat), within=within))
+                return checked(await self._pool.call(*commands(is_repeat), within=within, deadline=self.deadline))
             except LOST as error:
                 await self._pool.drop_idle()
                 if is_repeat or not repeat:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from taskharbor.drivers.redis.plan import MAX_PLANS, PlannedJobs, overtaken, plan_call
 from taskharbor.drivers.redis.records import plain_jobs, stored
 from taskharbor.drivers.redis.router import Flows
-from taskharbor.drivers.redis.script_args import EnqueueArgs, EnqueuePlainArgs
+from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -41,7 +41,9 @@ async def _enqueue_any(
     store: RedisStore, home: str, jobs: Sequence[JobRecord], now: int, flows: Flows
 ) -> list[Enqueued]:
     """Store jobs of any kind that one script reaches."""
-    args = EnqueueArgs(now=now, home=home, planned=False, jobs=[stored(job, now) for job in jobs], flows=flows or False)
+    args = ScriptCall(
+        "enqueue", now=now, home=home, planned=False, jobs=[stored(job, now) for job in jobs], flows=flows or False
+    )
     replies = await store.run(args, durable=True, timed=True)
     return [_result(job, reply) for job, reply in zip(jobs, replies, strict=True)]
 
@@ -58,7 +60,7 @@ async def _enqueue_plain(store: RedisStore, home: str, jobs: Sequence[JobRecord]
     sorted_ids: list[str] | Literal[False] = False
     if len(jobs) > 1 and (ids := flat[::7]) != (in_order := sorted(ids)):
         sorted_ids = in_order
-    args = EnqueuePlainArgs(now=now, home=home, queue=jobs[0].queue, jobs=flat, sorted_ids=sorted_ids)
+    args = ScriptCall("enqueue_plain", now=now, home=home, queue=jobs[0].queue, jobs=flat, sorted_ids=sorted_ids)
     reply: bytes = await store.endpoint.run(args, durable=True, timed=True)
     if reply == b"DUE":
         store.skip_plain("enqueue", DUE_CALLS)
@@ -78,7 +80,8 @@ async def _enqueue_planned(store: RedisStore, jobs: Sequence[JobRecord], now: in
         flows = await router.admit_planned(planned.fresh, [queue for queue, _, _ in needed])
         entered = flows | entered
         home = router.home_of(planned.fresh[0].queue)
-        args = EnqueueArgs(
+        args = ScriptCall(
+            "enqueue",
             now=now,
             home=home,
             planned=True,

@@ -14,8 +14,7 @@ from typing import Any
 from taskharbor.drivers.base import FIGURES_KEPT_FOR
 from taskharbor.drivers.redis.records import name_of, up_to_ms, whole
 from taskharbor.drivers.redis.router import sliced
-from taskharbor.drivers.redis.script_args import AddFiguresArgs, ReadFiguresArgs
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import EPOCH, Figures
 from taskharbor.model.times import from_ms
@@ -50,7 +49,8 @@ async def add_figures(store: RedisStore, rows: Sequence[Figures], now: datetime)
         if number
     ]
     for part in list(sliced(numbers, MAX_ADDED)) or [()]:
-        args = AddFiguresArgs(
+        args = ScriptCall(
+            "add_figures",
             home=HOME,
             rows=[value for row in part for value in row],
             oldest_ms=max(0, up_to_ms(oldest)),
@@ -80,7 +80,7 @@ async def _hours(store: RedisStore, since: datetime, until: datetime) -> tuple[l
     first: Any = f"[{_name(_hour(since), '')}"
     last, hours = f"({_name(_hour(until) + 1, '')}", list[Hour]()
     while True:
-        args = ReadFiguresArgs(home=HOME, names=False, first=first, last=last)
+        args = ScriptCall("read_figures", home=HOME, names=False, first=first, last=last)
         oldest, found, following = await store.run(args)
         hours += _read(found)
         if following is None:
@@ -90,10 +90,10 @@ async def _hours(store: RedisStore, since: datetime, until: datetime) -> tuple[l
 
 async def _hours_of(store: RedisStore, since: datetime, until: datetime, queue: str) -> tuple[list[Hour], int]:
     """The same for one queue, whose hours are asked for by their names."""
-    oldest, _, _ = await store.run(ReadFiguresArgs(home=HOME, names=()))
+    oldest, _, _ = await store.run(ScriptCall("read_figures", home=HOME, names=()))
     first = max(_hour(since), whole(oldest) // MS_IN_HOUR)
     names = [_name(hour, queue) for hour in range(first, min(_hour(until) + 1, first + MAX_HOURS))]
-    _, found, _ = await store.run(ReadFiguresArgs(home=HOME, names=names))
+    _, found, _ = await store.run(ScriptCall("read_figures", home=HOME, names=names))
     return list(_read(found)), whole(oldest)
 
 

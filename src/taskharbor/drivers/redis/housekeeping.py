@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from taskharbor.drivers.redis.script_args import HousekeepArgs
+from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 
@@ -36,8 +36,13 @@ MAX_WATCHED_JOBS = 200  # checked by one script
 
 async def visit(store: RedisStore, queue: str, now: int, pace_ms: int) -> bool:
     """Look after a queue, unless another client did in the last `pace_ms`; returns whether there is more to do now."""
-    args = HousekeepArgs(
-        now=now, home=store.router.home_of(queue), queue=queue, pace_ms=pace_ms, watched_count=MAX_WATCHED_JOBS
+    args = ScriptCall(
+        "housekeep",
+        now=now,
+        home=store.router.home_of(queue),
+        queue=queue,
+        pace_ms=pace_ms,
+        watched_count=MAX_WATCHED_JOBS,
     )
     found = await store.run(args)
     if found is None:

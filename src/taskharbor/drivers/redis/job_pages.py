@@ -14,12 +14,12 @@ from taskharbor.drivers.base import MAX_SCANNED_JOBS
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.queries import JobQuery
 from taskharbor.drivers.redis.flows import flow_ids
-from taskharbor.drivers.redis.foreign_jobs import foreign_ids
 from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids, in_order
 from taskharbor.drivers.redis.records import info_of
-from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES
-from taskharbor.drivers.redis.script_args import ListIdsArgs, ListStateArgs, ReadJobsArgs
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.resp import monotonic
+from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES, sliced
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
+from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import JobInfo, Page, State
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ class JobPages:
     async def _read(self, batch: Sequence[FoundId]) -> list[Any]:
         """For each id its record as th.whole_record returns it, or None."""
 
-        def args(home: str, some: list[FoundId]) -> ReadJobsArgs:
+        def args(home: str, some: list[FoundId]) -> ScriptCall:
             jobs = [(binary(one.data), one.queue) for one in some]
-            return ReadJobsArgs(home=home, jobs=jobs, brief=not self._wanted.payloads)
+            return ScriptCall("read_jobs", home=home, jobs=jobs, brief=not self._wanted.payloads)
 
         return await self._store.run_for_each(batch, [one.queue for one in batch], PAGE_SIZE, args)
 
@@ -141,8 +141,8 @@ class JobPages:
     async def _ask_lanes(self, lane: str, queues: Sequence[str], most: int) -> dict[str, Any]:
         """What list_state.lua returns for each queue."""
 
-        def args(home: str, some: list[str]) -> ListStateArgs:
-            return ListStateArgs(home=home, queues=some, name=lane, most=most)
+        def args(home: str, some: list[str]) -> ScriptCall:
+            return ScriptCall("list_state", home=home, queues=some, name=lane, most=most)
 
         replies = await self._store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args)
         return dict(zip(queues, replies, strict=True))
@@ -150,8 +150,9 @@ class JobPages:
     async def _fetch(self, sources: Sequence[WalkSource], count: int) -> None:
         """Ids of our own jobs. Where a queue may hold others too, these are found once, and become a source."""
 
-        def args(home: str, some: list[WalkSource]) -> ListIdsArgs:
-            return ListIdsArgs(
+        def args(home: str, some: list[WalkSource]) -> ScriptCall:
+            return ScriptCall(
+                "list_ids",
                 home=home,
                 queues=[source.queue for source in some],
                 afters=[binary(source.after or b"") for source in some],
@@ -176,3 +177,54 @@ class JobPages:
         ids = await foreign_ids(self._store, queue, self._reader.cache.foreign_ids)
         others = in_order(found_ids(queue, ids), self._position, newest=self._wanted.newest)
         self._walked.add(WalkSource(queue, None, others))
+
+
+# Ids that are in the lists and sets of a queue, but not in its index: foreign clients published them, or the index has
+# lost them. All lists and sets are walked in slices; what was found in large ones is used for some seconds.
+
+
+MAX_SLICES = 20  # a queue whose search takes more scripts is searched every few seconds only
+MAX_LISTS = 200  # in one script
+SCAN_EVERY_S = 10.0  # between two searches of such a queue
+
+ForeignIds = dict[str, tuple[float, Sequence[bytes]]]  # queue → when it was searched, and the ids
+
+
+async def foreign_ids(store: RedisStore, queue: str, known: ForeignIds) -> Sequence[bytes]:
+    """The ids of one queue. `known`: what was found lately."""
+    last = known.get(queue)
+    if last is not None and monotonic() - last[0] < SCAN_EVERY_S:
+        return last[1]
+    found, slices = await _search(store, queue)
+    known.pop(queue, None)
+    if slices > MAX_SLICES:
+        known[queue] = (monotonic(), found)
+    return found
+
+
+async def _search(store: RedisStore, queue: str) -> tuple[Sequence[bytes], int]:
+    """The ids, and in how many slices they were found."""
+    run, home, slices = store.run, store.router.home_of(queue), 0
+    found: dict[bytes, None] = {}
+    groups: dict[bytes, None] = {}
+    for source in ("delayed", "active", "groups:ready"):
+        cursor = b""
+        while cursor != b"0":
+            args = ScriptCall(
+                "foreign_ids", home=home, queue=queue, step="sorted", source=source, cursor=binary(cursor or b"0")
+            )
+            ids, met, cursor = await run(args)
+            found |= dict.fromkeys(ids)
+            groups |= dict.fromkeys(met)
+            slices += 1
+    names = [b"wait", b"failed", b"completed", *(b"g:" + gid + b":wait" for gid in groups)]
+    for some in sliced(names, MAX_LISTS):
+        lists, number, skip = [binary(name) for name in some], 1, 0
+        while number:
+            args = ScriptCall(
+                "foreign_ids", home=home, queue=queue, step="lists", lists=lists, list_number=number, skip=skip
+            )
+            ids, number, skip = await run(args)
+            found |= dict.fromkeys(ids)
+            slices += 1
+    return list(found), slices

@@ -1,4 +1,4 @@
-"""Leases after they were granted: extend, and release what a worker holds."""
+"""Leases: reserve jobs, extend leases, release what a worker holds."""
 
 from __future__ import annotations
 
@@ -7,19 +7,61 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.drivers.base import within_lease
-from taskharbor.drivers.redis.endpoint import elapsed_ms, monotonic
-from taskharbor.drivers.redis.router import sliced
-from taskharbor.drivers.redis.script_args import ExtendArgs, ListLeasesArgs, ReleaseArgs
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.endpoint import LOST, elapsed_ms
+from taskharbor.drivers.redis.resp import monotonic
+from taskharbor.drivers.redis.router import QueueGrants, sliced
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.refusals import LeaseCode, lease_refusal
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.lease import Lease
 from taskharbor.model.times import from_ms
 
 LATE_MS = 1000  # an extend that took longer may return a lease that has ended meanwhile
 MAX_RELEASED = 100  # leases in one script
 MAX_CODE = 1000  # the fence returns a code, or for a lease that has ended its end in ms, which is larger
+
+
+async def reserve(
+    store: RedisStore, queues: Sequence[str], now: int, lease_ms: int, limit: int, worker: str, tokens: Sequence[str]
+) -> list[QueueGrants]:
+    """What was granted in each queue."""
+
+    async def reserve_some(home: str, some: Sequence[str], share: int, own: Sequence[str]) -> list[QueueGrants]:
+        given = {"home": home, "lease_ms": lease_ms, "limit": share, "worker": worker, "tokens": own}
+        return await _reserve(store, some, now, lease_ms, given)
+
+    return await store.router.reserve(queues, limit, tokens, reserve_some)
+
+
+async def _reserve(
+    store: RedisStore, queues: Sequence[str], now: int, lease_ms: int, given: dict[str, Any]
+) -> list[QueueGrants]:
+    """One reserve. If its reply is lost, the repeat finds by the tokens what was granted, and leases it from now on:
+    the time without a reply is not taken from the lease."""
+    within, began = within_lease(timedelta(milliseconds=lease_ms)), monotonic()
+    try:
+        if len(queues) == 1 and store.try_plain("reserve"):
+            call = ScriptCall("reserve_plain", now=now, queue=queues[0], **given)
+            reply = await store.run(call, repeat=False, within=within)
+            if reply != b"SLOW":
+                arrival, jobs = reply
+                granted = [(values[-1], token, values) for values, token in zip(jobs, given["tokens"], strict=False)]
+                return [QueueGrants(queues[0], arrival, granted, now + lease_ms)]
+            store.skip_plain("reserve")
+        replies = await store.run(ScriptCall("reserve", now=now, queues=queues, **given), repeat=False, within=within)
+    except BackendUnavailable as error:
+        if not isinstance(error.__cause__, LOST):
+            raise
+        first, now = now, now + elapsed_ms(began)
+        again = ScriptCall("reserve", now=now, queues=queues, repeats=first, **given)
+        replies = await store.run(again, repeat=False, within=within)
+    return [
+        QueueGrants(
+            name.decode(), arrival, [(id, token.decode(), values) for id, token, values in jobs], now + lease_ms
+        )
+        for name, arrival, jobs in replies
+    ]
 
 
 async def extend(
@@ -30,7 +72,7 @@ async def extend(
     ends: dict[int, int] = {}  # place of the lease → its new end in ms, or minus a refusal of the fence
     for home, positions in store.router.by_home([lease.queue for lease in leases]):
         mine = [_encoded(leases[position], notes) for position in positions]
-        args = ExtendArgs(now=now, home=home, lease_ms=lease_ms, leases=mine)
+        args = ScriptCall("extend", now=now, home=home, lease_ms=lease_ms, leases=mine)
         replies = await store.run(args, within=within, timed=True)
         ends |= dict(zip(positions, replies, strict=True))
     elapsed = elapsed_ms(began)
@@ -68,7 +110,7 @@ async def release(store: RedisStore, worker: str, now: int, keep: Sequence[str])
     for home, positions in store.router.by_home([queue for queue, _, _ in leases]):
         for some in sliced([leases[position] for position in positions], MAX_RELEASED):
             given = [(queue, binary(id)) for queue, id, _ in some]
-            number += await store.run(ReleaseArgs(now=now, home=home, worker=worker, keep=keep, leases=given))
+            number += await store.run(ScriptCall("release", now=now, home=home, worker=worker, keep=keep, leases=given))
     return number
 
 
@@ -79,8 +121,15 @@ async def _leases_of(
     found: list[Any] = []
     number, cursor = 1, "0"
     while number:
-        args = ListLeasesArgs(
-            now=now, home=home, queues=queues, worker=worker, keep=keep, queue_number=number, cursor=cursor
+        args = ScriptCall(
+            "list_leases",
+            now=now,
+            home=home,
+            queues=queues,
+            worker=worker,
+            keep=keep,
+            queue_number=number,
+            cursor=cursor,
         )
         some, number, following = await store.run(args)
         found += [(queue.decode(), id, arrival) for queue, id, arrival in some]

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from taskharbor.drivers.base import DEFAULT_RETENTION
-from taskharbor.drivers.dsn import options_of, scheme_of
-from taskharbor.drivers.options import flag_of, max_payload_of, number_of, retention_of, seconds_of
+from taskharbor.drivers.dsn import flag_of, max_payload_of, number_of, options_of, retention_of, scheme_of, seconds_of
 from taskharbor.drivers.redis import tls
 from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 

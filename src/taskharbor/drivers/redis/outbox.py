@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from taskharbor.drivers.redis.cluster_locations import bucket
-from taskharbor.drivers.redis.endpoint import monotonic
-from taskharbor.drivers.redis.script_args import DeliverMessagesArgs
+from taskharbor.drivers.redis.cluster_registry import bucket
+from taskharbor.drivers.redis.resp import monotonic
+from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.safe_repr import shown
 
@@ -119,7 +119,7 @@ class Outbox:
 
     async def _hand_in(self, target: str, part: Sequence[tuple[bytes, OutboxMessage]]) -> list[int]:
         given = [(one.kind, one.number, one.posted, one.now, one.args) for _, one in part]
-        args = DeliverMessagesArgs(home=target, patience_s=PATIENCE_S, messages=given)
+        args = ScriptCall("deliver_messages", home=target, patience_s=PATIENCE_S, messages=given)
         results: list[int] = await self._router.endpoint.run(args, durable=True)
         return results
 

@@ -8,41 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from taskharbor.drivers.planning import Facts, Lookup, Plan, check_handover, plan_heir, plan_jobs, run_async
+from taskharbor.drivers.planning import (
+    Facts,
+    JobFacts,
+    Lookup,
+    Plan,
+    check_handover,
+    plan_heir,
+    plan_jobs,
+    run_plan_async,
+)
 from taskharbor.drivers.redis.records import edges_of, stored
 from taskharbor.drivers.redis.router import sliced
-from taskharbor.drivers.redis.script_args import ReadForPlanArgs
+from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.job import JobRecord
-from taskharbor.model.safe_repr import shown
 
 MAX_PLANS = 50  # how often a plan that was overtaken is made again
 MAX_LOOKED_UP = 2000  # ids or keys in one script
 MAX_LOOKUPS = 5  # how often a call waits for jobs that others were handed over to
 
 
-class KnownJob(NamedTuple):
-    """What was read of a job: a `StoredJob` of the shared planning, and where it is."""
-
-    queue: str
-    done: bool
-    handed_to: str | None
-    handed_to_queue: str | None
-    depends_on: tuple[str, ...]
-    is_alias: bool = False
-    under_way: bool = False  # its heir is in a message that is not delivered yet
-
-    def __repr__(self) -> str:
-        return shown(self, "queue", "done")
-
-
 class PlannedJobs:
     """A plan as the scripts take it."""
 
-    def __init__(self, plan: Plan[KnownJob], heir: str | None = None, acked: str | None = None) -> None:
+    def __init__(self, plan: Plan, heir: str | None = None, acked: str | None = None) -> None:
         self.plan = plan
         self.fresh = list(plan.fresh.values())
         self.heir = heir
@@ -81,7 +74,7 @@ class PlannedJobs:
 
 async def plan_call(store: RedisStore, jobs: Sequence[JobRecord]) -> PlannedJobs:
     """The plan of an enqueue; InvalidJob if it cannot be stored."""
-    return PlannedJobs(await run_async(plan_jobs(jobs), partial(_look_up, store)))
+    return PlannedJobs(await run_plan_async(plan_jobs(jobs), partial(_look_up, store)))
 
 
 async def plan_spawn(
@@ -89,13 +82,13 @@ async def plan_spawn(
 ) -> PlannedJobs:
     """The plan of what an outcome spawns. `acked`: queue and id of the job that is done with it."""
     look_up = partial(_look_up, store)
-    plan: Plan[KnownJob] = await run_async(plan_jobs(jobs), look_up)
+    plan = await run_plan_async(plan_jobs(jobs), look_up)
     heir = None
     if acked is not None and handover is not None:
-        heir = await run_async(plan_heir(plan, jobs, acked[1], handover), look_up)
+        heir = await run_plan_async(plan_heir(plan, jobs, acked[1], handover), look_up)
         dependents = await _dependents(store, *acked)
         if dependents:
-            await run_async(check_handover(plan, heir, dependents), look_up)
+            await run_plan_async(check_handover(plan, heir, dependents), look_up)
     return PlannedJobs(plan, heir, acked[1] if acked is not None else None)
 
 
@@ -110,28 +103,28 @@ async def _dependents(store: RedisStore, queue: str, id: str) -> set[str]:
     return {one.decode(errors="replace") for one in found if one}
 
 
-async def _look_up(store: RedisStore, lookup: Lookup) -> Facts[KnownJob]:
+async def _look_up(store: RedisStore, lookup: Lookup) -> Facts:
     ids = dict(lookup.ids)
     if lookup.thorough:  # foreign clients publish jobs without storing their location
         ids |= await store.router.find(list(ids))
     keys = await _taken_keys(store, list(lookup.keys))
     for _ in range(MAX_LOOKUPS):
         known = await known_jobs(store, ids)
-        waiting = {one.queue for one in known.values() if one.under_way}
+        waiting = {one.queue for one in known.values() if one.is_moving}
         if not waiting:
             return Facts(known, keys)
         await store.router.deliver(waiting)  # until then an heir that is on its way looks like one that is gone
     raise BackendUnavailable("Redis has not stored the jobs that others were handed over to; send the call again")
 
 
-async def known_jobs(store: RedisStore, where: Mapping[str, str | None]) -> dict[str, KnownJob]:
+async def known_jobs(store: RedisStore, where: Mapping[str, str | None]) -> dict[str, JobFacts]:
     """What is stored of ids, each looked for in the queue given if no location is stored."""
-    known: dict[str, KnownJob] = {}
+    known: dict[str, JobFacts] = {}
     for home, items in await store.router.place(list(where.items()), strictly=False):
         if home is None:
             continue
         for part in sliced(items, MAX_LOOKED_UP):
-            jobs, _ = await store.run(ReadForPlanArgs(home=home, jobs=part))
+            jobs, _ = await store.run(ScriptCall("read_for_plan", home=home, jobs=part))
             known |= {str(id): _known_job(one) for (id, _), one in zip(part, jobs, strict=True) if one}
     return known
 
@@ -140,19 +133,19 @@ async def _taken_keys(store: RedisStore, keys: Sequence[tuple[str, str]]) -> dic
     taken: dict[tuple[str, str], str] = {}
     for home, positions in store.router.by_home([queue for queue, _ in keys]):
         for part in sliced([keys[position] for position in positions], MAX_LOOKED_UP):
-            _, ids = await store.run(ReadForPlanArgs(home=home, keys=part))
+            _, ids = await store.run(ScriptCall("read_for_plan", home=home, keys=part))
             taken |= {key: id.decode() for key, id in zip(part, ids, strict=True) if id}
     return taken
 
 
-def _known_job(reply: Sequence[Any]) -> KnownJob:
+def _known_job(reply: Sequence[Any]) -> JobFacts:
     queue, state, heir, heir_queue, edges = reply
-    return KnownJob(
-        queue.decode(),
+    return JobFacts(
         state in (b"completed", b"under way"),
         heir.decode(errors="replace") or None,
-        heir_queue.decode(errors="replace") or None,
         tuple(id for id, _ in edges_of(edges)),
+        queue.decode(),
+        heir_queue.decode(errors="replace") or None,
         state == b"alias",
         state == b"under way",
     )

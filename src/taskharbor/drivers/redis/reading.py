@@ -1,4 +1,5 @@
-"""Reading jobs: by id, counts by state, which queues there are, what comes next. Only `upcoming` is for workers.
+"""Reading jobs: by id, counts by state, which queues there are and their heads, what comes next. Only `upcoming` is for
+workers.
 
 Queues that only foreign clients use are found by walking the keys, some thousand at a time. Pages of jobs are in
 job_pages.py.
@@ -10,17 +11,18 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from taskharbor.drivers.graph import flow_info
+from taskharbor.drivers.heads import in_turn, looks_for_each
 from taskharbor.drivers.redis import records
-from taskharbor.drivers.redis.endpoint import ScanPosition, monotonic
+from taskharbor.drivers.redis.endpoint import ScanPosition
 from taskharbor.drivers.redis.flows import MAX_READ, read_flow
-from taskharbor.drivers.redis.foreign_jobs import SCAN_EVERY_S, ForeignIds
+from taskharbor.drivers.redis.job_pages import SCAN_EVERY_S, ForeignIds
+from taskharbor.drivers.redis.records import moment_of, text_of
+from taskharbor.drivers.redis.resp import monotonic
 from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES, QUEUES, Where, sliced
-from taskharbor.drivers.redis.script_args import CountGroupsArgs, CountsArgs, ReadJobsArgs, UpcomingArgs
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.refusals import no_flow
-from taskharbor.model.job import FlowInfo, JobInfo, State
+from taskharbor.model.job import FlowInfo, JobInfo, QueueHead, State, flow_info
 
 MAX_NAMED_QUEUES = 200  # that are made known by one command
 MAX_COUNTED_GROUPS = 1000  # in one script
@@ -102,8 +104,8 @@ class JobReader:
         """For each queue how many jobs are in each state, and whether it is paused. Most are the size of a key; with a
         cap the waiting jobs of groups are counted only that far."""
 
-        def args(home: str, some: list[str]) -> CountsArgs:
-            return CountsArgs(now=now, home=home, queues=some)
+        def args(home: str, some: list[str]) -> ScriptCall:
+            return ScriptCall("counts", now=now, home=home, queues=some)
 
         replies = await self.store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args)
         for queue, numbers in zip(queues, replies, strict=True):
@@ -118,15 +120,15 @@ class JobReader:
         for source in ("groups:ready", "active"):
             cursor = b""
             while cursor != b"0":
-                args = CountGroupsArgs(
-                    home=home, queue=queue, step="named", source=source, cursor=binary(cursor or b"0")
+                args = ScriptCall(
+                    "count_groups", home=home, queue=queue, step="named", source=source, cursor=binary(cursor or b"0")
                 )
                 found, cursor = await run(args)
                 new = [gid for gid in dict.fromkeys(found) if gid not in seen]
                 seen |= dict.fromkeys(new)
                 for part in sliced(new, MAX_COUNTED_GROUPS):
                     ids = [binary(gid) for gid in part]
-                    number += await run(CountGroupsArgs(home=home, queue=queue, step="waiting", groups=ids))
+                    number += await run(ScriptCall("count_groups", home=home, queue=queue, step="waiting", groups=ids))
                 if cap is not None and number >= cap:
                     return number
         return number
@@ -134,7 +136,7 @@ class JobReader:
     async def upcoming(self, queues: Sequence[str], now: int) -> int | None:
         """When the next scheduled job falls due or the next lease ends, in ms; None if none will."""
         calls = [
-            self.store.run(UpcomingArgs(now=now, home=home, queues=some))
+            self.store.run(ScriptCall("upcoming", now=now, home=home, queues=some))
             for home, positions in self.store.router.by_home(queues)
             for some in sliced([queues[position] for position in positions], MAX_ASKED_QUEUES)
         ]
@@ -150,7 +152,7 @@ class JobReader:
             if home is None:
                 continue
             for part in sliced(jobs, MAX_READ):
-                replies = await self.store.run(ReadJobsArgs(home=home, jobs=part))
+                replies = await self.store.run(ScriptCall("read_jobs", home=home, jobs=part))
                 found |= {id: reply for (id, _), reply in zip(part, replies, strict=True)}
         return [found.get(id) for id, _ in where]
 
@@ -226,3 +228,32 @@ def _queues_of(keys: Sequence[bytes]) -> set[str]:
         if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
             found.add(name)
     return found
+
+
+# The heads of queues
+
+
+# Groups at their limit are found by their active jobs. So in a queue with more than MAX_LOOKS groups and active jobs it
+# is not known since when the oldest waits.
+MAX_LOOKS = 1000  # in one script, as no other call gets a turn meanwhile; the same again for what is next
+
+
+async def heads(store: RedisStore, queues: Sequence[str], now: int, n: int) -> dict[str, QueueHead]:
+    """The head of each of these queues, by name."""
+    looks = min(MAX_LOOKS, looks_for_each(queues))
+
+    def args(home: str, some: list[str]) -> ScriptCall:
+        return ScriptCall("heads", now=now, home=home, queues=some, wanted=n, looks=looks)
+
+    replies = await store.run_for_each(queues, queues, MAX_LOOKS // looks, args)
+    return {queue: _head(queue, reply, n) for queue, reply in zip(queues, replies, strict=True)}
+
+
+def _head(queue: str, reply: list[Any], n: int) -> QueueHead:
+    oldest, oldest_known, following = reply
+    oldest_at = None if oldest is None else moment_of(int(oldest))
+    if n == 0 or following is None:
+        return QueueHead(queue, oldest_at, (), bool(oldest_known), n == 0)
+    groups_next, ungrouped, groups = following
+    names = in_turn(map(text_of, ungrouped), [list(map(text_of, ids)) for ids in groups], bool(groups_next), n)
+    return QueueHead(queue, oldest_at, names, bool(oldest_known))

@@ -19,7 +19,7 @@ from taskharbor.model.bounds import INT_MAX, INT_MIN, MAX_KEEP_FOR
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 from taskharbor.model.lease import Lease, Lost, Reserved
 from taskharbor.model.safe_repr import shown
-from taskharbor.model.times import MILLISECOND, from_ms, to_ms
+from taskharbor.model.times import MILLISECOND, from_ms, to_ms, to_us
 
 # Positions of the fields in `READ`. A job without STORED is a foreign client's.
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, KIND, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
@@ -197,7 +197,7 @@ def _granted(id: str, queue: str, values: Values) -> JobRecord:
 
 
 def _lost_by(values: Values) -> Lost | None:
-    """The execution before, from what lost_before in 90_reserve.lua returns; nothing if it was not lost."""
+    """The previous execution if it was lost, else None: from what lost_before in 90_reserve.lua returns."""
     if len(values) < 3 or (ended := moment_of(values[2])) is None:
         return None
     return Lost(text_of(values[0]), moment_of(values[1]), ended)
@@ -343,3 +343,19 @@ def moment_of(value: Any) -> datetime | None:
     """A moment from its milliseconds; None for anything else."""
     number = whole(value)
     return from_ms(number) if 0 < number <= _LAST_MS else None
+
+
+# Moments in sorted sets and rows: microseconds since 1970 in 18 digits, so that text is in the order of time
+
+
+MOMENT_DIGITS = 18  # enough up to the year 9999
+LAST_US = to_us(datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=EPOCH.tzinfo))
+
+
+def digits_of(at: datetime) -> bytes:
+    """A moment as it is stored.
+
+    >>> digits_of(EPOCH)
+    b'000000000000000000'
+    """
+    return b"%0*d" % (MOMENT_DIGITS, to_us(at))

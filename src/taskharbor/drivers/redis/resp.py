@@ -29,9 +29,12 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from taskharbor.model.clock import StoreClock
+
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.options import RedisOptions
 
+monotonic = StoreClock().monotonic
 Command = Sequence[Any]
 Address = tuple[str, int]
 CLIENT_NAME = "taskharbor"

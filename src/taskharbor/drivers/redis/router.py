@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+import msgspec
+
 from taskharbor.drivers.redis.records import name_of
-from taskharbor.drivers.redis.script_args import FindInQueuesArgs, IdAndQueue
+from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.safe_repr import shown
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.redis.cluster_flows import FlowEntry
+    from taskharbor.drivers.redis.cluster_registry import FlowEntry
     from taskharbor.drivers.redis.endpoint import Endpoint
 
 T = TypeVar("T")
 Flows = dict[str, "FlowEntry"]
+IdAndQueue = tuple[str | msgspec.Raw, str | msgspec.Raw | Literal[False]]
 Where = Sequence[tuple[str, str | None]]  # ids, each with its queue if that is known and no location is stored
 
 QUEUES = "{th}:queues"
@@ -98,7 +101,7 @@ class Router:
         found: dict[str, str] = {}
         for names in sliced(queues if queues is not None else await self.known_queues(), MAX_SOUGHT_KEYS // 4):
             for part in sliced([id for id in ids if id not in found], MAX_SOUGHT_KEYS // len(names)):
-                numbers = await self.endpoint.run(FindInQueuesArgs(queues=names, ids=part))
+                numbers = await self.endpoint.run(ScriptCall("find_in_queues", queues=names, ids=part))
                 found |= {id: names[number - 1] for id, number in zip(part, numbers, strict=True) if number}
         return found
 

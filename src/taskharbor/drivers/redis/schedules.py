@@ -17,17 +17,9 @@ from typing import Any, NamedTuple
 
 from taskharbor.drivers.cursor import encode_due, encode_schedule
 from taskharbor.drivers.queries import DueQuery, ScheduleQuery
-from taskharbor.drivers.redis.moments import LAST_US, MOMENT_DIGITS, digits_of
-from taskharbor.drivers.redis.records import name_of, stored
+from taskharbor.drivers.redis.records import LAST_US, MOMENT_DIGITS, digits_of, name_of, stored
 from taskharbor.drivers.redis.router import sliced
-from taskharbor.drivers.redis.script_args import (
-    ChangeSchedulesArgs,
-    DueSchedulesArgs,
-    ListSchedulesArgs,
-    MendSchedulesArgs,
-    ReadSchedulesArgs,
-)
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import InvalidJob
@@ -91,7 +83,7 @@ async def _change_part(store: RedisStore, part: Sequence[ScheduleChange], now: i
     known = (await router.admit(jobs)).elsewhere if jobs else {}  # on a Cluster: jobs of these ids in other queues
     if jobs:
         await router.expect_messages([HOME])
-    args = ChangeSchedulesArgs(now=now, home=HOME, changes=[_packed(change, now, known) for change in part])
+    args = ScriptCall("change_schedules", now=now, home=HOME, changes=[_packed(change, now, known) for change in part])
     codes = await store.run(args, durable=True, timed=True)
     if jobs:
         await router.deliver([HOME])
@@ -153,7 +145,7 @@ async def _read(store: RedisStore, entries: Sequence[ListedName]) -> list[Stored
     found: list[StoredSchedule | None] = []
     while left:
         some = left[:MAX_READ_ROWS]
-        values, numbers = await store.run(ReadSchedulesArgs(home=HOME, items=_items(some)))
+        values, numbers = await store.run(ScriptCall("read_schedules", home=HOME, items=_items(some)))
         found += [
             read_row(str(entry.name), value) for entry, value in zip(some, values, strict=False) if value is not None
         ]
@@ -170,7 +162,7 @@ def _items(entries: Iterable[ListedName]) -> list[Any]:
 async def _mend(store: RedisStore, entries: Sequence[ListedName]) -> None:
     """Let the sorted sets fit the rows that there are."""
     for some in sliced(entries, MAX_READ_ROWS):
-        await store.run(MendSchedulesArgs(home=HOME, items=_items(some)))
+        await store.run(ScriptCall("mend_schedules", home=HOME, items=_items(some)))
 
 
 # By name
@@ -188,7 +180,7 @@ async def list_schedules(store: RedisStore, wanted: ScheduleQuery) -> SchedulePa
             entries, names = [ListedName(name) for name in names[:count]], names[count:]
             is_over = not names
         else:
-            members = await store.run(ListSchedulesArgs(home=HOME, at=at, start=binary(start), count=count))
+            members = await store.run(ScriptCall("list_schedules", home=HOME, at=at, start=binary(start), count=count))
             entries = [ListedName(_name(member), at, member) for member in members]
             is_over = len(members) < count
             start = b"(" + members[-1] if members else start
@@ -232,7 +224,8 @@ async def _look(store: RedisStore, wanted: DueQuery) -> DueLook | None:
     before = b"%0*d" % (MOMENT_DIGITS, to_us(wanted.now) + 1)
     found, ahead, ends = list[ListedName](), list[ListedName](), list[bytes]()
     for queues in sliced(wanted.queues, MAX_ASKED_QUEUES):
-        args = DueSchedulesArgs(
+        args = ScriptCall(
+            "due_schedules",
             home=HOME,
             queues=queues,
             after=binary(after) if after else False,

@@ -1,7 +1,8 @@
 """Scripts: Lua files with the library fragments of `lua/lib` before them, run by EVALSHA, loaded when unknown.
 
 `load("reserve")` is a script of this driver; `load("publish", "taskharbor.omniq")` one of another package that uses the
-same fragments. A script gets the anchor of a queue as its key, and one argument, a MessagePack array.
+same fragments. A script gets the anchor of a queue as its key, and one argument, a MessagePack array: `ScriptCall`
+makes it. lua/lib/10_keys.lua says what every array begins with; the rest is named by the script itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import hashlib
 import re
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
@@ -20,6 +22,7 @@ pack = msgspec.msgpack.Encoder().encode
 _NEEDS = re.compile(r"^-- needs: (.*)$", re.MULTILINE)
 _WITHOUT = re.compile(r"^-- without: (.*)$", re.MULTILINE)
 _WITH = re.compile(r"^-- with: (.*)$", re.MULTILINE)
+_ARGUMENTS = re.compile(r"^local ([\w, ]+) = unpack\(ARGS, 4\)$", re.MULTILINE)
 _COMMENT = re.compile(rb"^\s*--[^\n]*\n", re.MULTILINE)
 
 
@@ -40,9 +43,35 @@ class Script:
         self.name = name
         self.text = text.encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
+        named = _ARGUMENTS.search(text)
+        names = named[1].split(", ") if named else []
+        self.arguments = dict.fromkeys("queue" if name == "q" else name for name in names)  # in their order
 
     def __repr__(self) -> str:
         return f"Script({self.name!r})"
+
+
+class ScriptCall:
+    """A script and its arguments, by the names that the script gives them; a queue is `q` there. One that is left out
+    is False, which stands for "none": Redis' decoder has no other value for it that a Lua array could hold."""
+
+    __slots__ = ("arguments", "home", "now", "script")
+
+    def __init__(self, script: str, /, *, now: int = 0, home: str = "", **arguments: Any) -> None:
+        self.script = script
+        self.now = now
+        self.home = home
+        self.arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"ScriptCall({self.script!r})"
+
+    def packed(self, script: Script, cluster: bool, elapsed_ms: int = 0) -> bytes:
+        """The argument of the script. `elapsed_ms`: by how much later it is than `now`."""
+        given, names = self.arguments, script.arguments
+        if not given.keys() <= names.keys():
+            raise TypeError(f"{self.script}.lua: expected {', '.join(names)}; got {', '.join(given)}")
+        return pack((self.now + elapsed_ms, cluster, self.home, *[given.get(name, False) for name in names]))
 
 
 @functools.cache

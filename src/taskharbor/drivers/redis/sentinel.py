@@ -11,16 +11,17 @@ until a sentinel reconfigures it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ReadOnlyError, ResponseError
+from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ResponseError
 
 from taskharbor.drivers.redis.connection import RespConnection, dial
-from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, checked, monotonic, refused
+from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, checked, refused
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
-from taskharbor.drivers.redis.resp import Address, Command
+from taskharbor.drivers.redis.resp import Address, monotonic
 from taskharbor.model.errors import BackendUnavailable
 
 PAUSE_S = 0.1  # between two attempts to find a primary
@@ -37,13 +38,8 @@ def login_refused() -> Misdirected:
     return Misdirected("a sentinel refused the login: give its own, with sentinel_username and sentinel_password")
 
 
-def sentinel_questions(options: RedisOptions) -> list[Command]:
-    """What a sentinel is asked about the service."""
-    return [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", options.service), ("SENTINEL", "MASTER", options.service)]
-
-
 def read_answer(where: Any, facts: Any, sentinel: str) -> SentinelAnswer | None:
-    """A sentinel's answer to `sentinel_questions`; None if it does not know the service."""
+    """A sentinel's answer to the questions about the service; None if it does not know the service."""
     if isinstance(where, AuthenticationError):
         raise login_refused() from where
     if isinstance(where, ResponseError) and "unknown command" in str(where).lower():
@@ -71,87 +67,63 @@ def chosen_primary(
     raise next((error for error in failed if isinstance(error, Misdirected)), failed[0])
 
 
-class PrimaryPool(RedisPool):
-    """Connections to a server that says on each of them that it is a primary."""
+class Primary:
+    """Which server is the primary of a service, for the calls of one event loop. `BlockingPrimary` (blocking.py) is the
+    other kind."""
 
-    async def _dial(self) -> RespConnection:
-        connection = await super()._dial()
-        try:
-            (role,) = await connection.call([("ROLE",)], self._options.connect_timeout)
-        except BaseException:
-            await connection.disconnect()
-            raise
-        if isinstance(role, list) and role[0] != b"master":  # a user who may not ask learns it by READONLY
-            await connection.disconnect()
-            raise ReadOnlyError(f"{self.name}, which the sentinels name, is a replica")
-        return connection
-
-
-class SentinelEndpoint(Endpoint):
-    """Calls to whichever server is the primary of a service."""
-
-    def __init__(self, options: RedisOptions, dsn: str) -> None:
-        super().__init__(options, dsn)
-        self._sentinels = [RedisPool(options.for_sentinels(), address) for address in options.hosts]
-        self._primary: PrimaryPool | None = None
+    def __init__(self, options: RedisOptions, pool_of: type[RedisPool] = RedisPool) -> None:
+        self._options = options
+        self._pool_of = pool_of
+        self._sentinels = [pool_of(options.for_sentinels(), address) for address in options.hosts]
+        self.pool: RedisPool | None = None  # its connections, if it is known
+        self.check_at = 0.0
         self._finding = asyncio.Lock()
-        self._check_at = 0.0
         self._checking: asyncio.Task[None] | None = None
-
-    async def open(self) -> None:
-        await self.ask("PING")
-        try:
-            await self._check(await self._found())
-        except LOST as error:
-            raise self.unavailable(error) from error
 
     async def close(self) -> None:
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.gather(self._checking, return_exceptions=True)
-        for pool in (*self._sentinels, self._primary):
+        for pool in (*self._sentinels, self.pool):
             if pool is not None:
                 await pool.close()
 
-    async def addresses(self) -> list[Address]:
-        return [(await self._found()).address]
-
-    # Who the primary is
-
-    async def _found(self) -> PrimaryPool:
-        if self._primary is not None:
-            return self._primary
+    async def found(self, deadline: float) -> RedisPool:
+        """The primary as it was named last."""
         async with self._finding:
-            if self._primary is None:
-                self._primary = PrimaryPool(self.options, await self._address())
-                self._check_at = monotonic() + CHECK_EVERY_S
-            return self._primary
+            return self.pool or await self._find(deadline)
 
-    async def _current(self) -> PrimaryPool:
+    async def _find(self, deadline: float) -> RedisPool:
+        self.pool = found = self._pool_of(self._options, await self.address(deadline), primary=True)
+        self.check_at = monotonic() + CHECK_EVERY_S
+        return found
+
+    async def current(self, deadline: float) -> RedisPool:
         """The primary, by an answer of the sentinels that is not old, if they answer at once."""
-        pool, now = await self._found(), monotonic()
-        if now < self._check_at or (self._checking is not None and not self._checking.done()):
+        pool, now = await self.found(deadline), monotonic()
+        if now < self.check_at or (self._checking is not None and not self._checking.done()):
             return pool
-        self._check_at = now + CHECK_EVERY_S
-        self._checking = asyncio.create_task(self._check_primary(pool), name="taskharbor-sentinel")
+        self.check_at = now + CHECK_EVERY_S
+        self._checking = asyncio.create_task(self._check(pool, math.inf), name="taskharbor-sentinel")
         await asyncio.wait([self._checking], timeout=CHECK_TIMEOUT_S)
-        return await self._found()
+        return await self.found(deadline)
 
-    async def _check_primary(self, pool: PrimaryPool) -> None:
+    async def _check(self, pool: RedisPool, deadline: float) -> None:
         try:
-            if await self._address() != pool.address:
-                await self._left(pool)
+            if await self.address(deadline) != pool.address:
+                await self.left(pool)
         except (*LOST, *AWAY, ResponseError):
             pass  # no sentinel answers: the primary is as good as before
 
-    async def _left(self, pool: PrimaryPool) -> None:
+    async def left(self, pool: RedisPool) -> None:
         """Ask again who is the primary before the next call."""
-        if self._primary is pool:
-            self._primary = None
+        if self.pool is pool:
+            self.pool = None
         await pool.close()
 
-    async def _address(self) -> Address:
-        asked = [asyncio.create_task(self._asked(pool)) for pool in self._sentinels]
+    async def address(self, deadline: float) -> Address:
+        """Ask all sentinels at once, until more than half have answered."""
+        asked = [asyncio.create_task(self._answer(pool, deadline)) for pool in self._sentinels]
         answers: list[SentinelAnswer | None] = []
         failed: list[BaseException] = []
         try:
@@ -166,12 +138,14 @@ class SentinelEndpoint(Endpoint):
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
-        return chosen_primary(answers, failed, self.options)
+        return chosen_primary(answers, failed, self._options)
 
-    async def _asked(self, sentinel: RedisPool) -> SentinelAnswer | None:
+    async def _answer(self, sentinel: RedisPool, deadline: float) -> SentinelAnswer | None:
         """A sentinel's answer; None if it does not know the service."""
+        service = self._options.service
+        questions = (("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service), ("SENTINEL", "MASTER", service))
         try:
-            where, facts = await sentinel.call(*sentinel_questions(self.options))
+            where, facts = await sentinel.call(*questions, deadline=deadline)
         except AuthenticationError as error:
             raise login_refused() from error
         except LOST:
@@ -179,7 +153,30 @@ class SentinelEndpoint(Endpoint):
             raise
         return read_answer(where, facts, sentinel.name)
 
-    # Calls
+
+class SentinelEndpoint(Endpoint):
+    """Calls to whichever server is the primary of a service."""
+
+    def __init__(
+        self, options: RedisOptions, dsn: str, primary: Primary | None = None, deadline: float = math.inf
+    ) -> None:
+        self.options = options
+        self._dsn = dsn
+        self.primary = Primary(options) if primary is None else primary
+        self.deadline = deadline
+
+    async def open(self) -> None:
+        await self.ask("PING")
+        try:
+            await self._check(await self.primary.found(self.deadline))
+        except LOST as error:
+            raise self.unavailable(error) from error
+
+    async def close(self) -> None:
+        await self.primary.close()
+
+    async def addresses(self) -> list[Address]:
+        return [(await self.primary.found(self.deadline)).address]
 
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
         end = monotonic() + self.options.timeout
@@ -187,14 +184,14 @@ class SentinelEndpoint(Endpoint):
         while True:
             pool = None
             try:
-                pool = await self._current()
-                return checked(await pool.call(*commands(tries > 0), within=within))
+                pool = await self.primary.current(self.deadline)
+                return checked(await pool.call(*commands(tries > 0), within=within, deadline=self.deadline))
             except NoScriptError:
                 raise
             except (*LOST, *AWAY) as error:
                 tries += 1
                 if pool is not None:
-                    await self._left(pool)
+                    await self.primary.left(pool)
                 is_in_doubt = pool is not None and isinstance(error, LOST)
                 is_lasting = isinstance(error, Misdirected | AuthenticationError)
                 if is_lasting or (is_in_doubt and not repeat) or (tries > 1 and monotonic() > end):
@@ -207,11 +204,11 @@ class SentinelEndpoint(Endpoint):
         await asyncio.sleep(seconds)
 
     async def connection(self) -> RespConnection:
-        pool = await self._found()
+        pool = await self.primary.found(self.deadline)
         try:
             return await dial(self.options, pool.address)
         except BaseException:
-            await self._left(pool)
+            await self.primary.left(pool)
             raise
 
     def unavailable(self, error: BaseException) -> BackendUnavailable:

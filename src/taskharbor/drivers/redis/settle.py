@@ -14,8 +14,7 @@ from taskharbor.drivers.redis.leases import refusal
 from taskharbor.drivers.redis.plan import MAX_PLANS, overtaken, plan_spawn
 from taskharbor.drivers.redis.records import up_to_ms
 from taskharbor.drivers.redis.router import Flows
-from taskharbor.drivers.redis.script_args import AckPlainArgs, SettleArgs
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.bounds import check_outcome, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError
@@ -85,7 +84,7 @@ async def _ack_plain(store: RedisStore, outcomes: Sequence[Outcome], now: int) -
     acks = encode_plain_acks(outcomes) if store.try_plain("settle") else None
     if not acks or (home := store.router.shared_home(acks[::4])) is None:
         return 0
-    applied: int = await store.run(AckPlainArgs(now=now, home=home, acks=acks), durable=True)
+    applied: int = await store.run(ScriptCall("ack_plain", now=now, home=home, acks=acks), durable=True)
     if applied < len(outcomes):
         store.skip_plain("settle")
     return applied
@@ -99,7 +98,7 @@ async def _apply(store: RedisStore, encoded: Sequence[Any], now: int) -> list[in
     await store.router.expect_messages(queues)
     codes: dict[int, int] = {}
     for home, positions in store.router.by_home(queues):
-        args = SettleArgs(now=now, home=home, outcomes=[encoded[position] for position in positions])
+        args = ScriptCall("settle", now=now, home=home, outcomes=[encoded[position] for position in positions])
         codes |= dict(zip(positions, await store.run(args, durable=True), strict=True))
     await store.router.deliver(queues)
     return [codes[position] for position in range(len(encoded))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.redis.records import can_be_queue, edges_of
 from taskharbor.drivers.redis.router import Router, sliced
-from taskharbor.drivers.redis.script_args import ScriptArgs
+from taskharbor.drivers.redis.scripts import ScriptCall
 
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.endpoint import Endpoint
@@ -56,7 +56,7 @@ class RedisStore:
         return self.endpoint.run
 
     async def run_for_each(
-        self, items: Sequence[T], queues: Sequence[str], size: int, args: Callable[[str, list[T]], ScriptArgs]
+        self, items: Sequence[T], queues: Sequence[str], size: int, args: Callable[[str, list[T]], ScriptCall]
     ) -> list[Any]:
         """Run a script on items of these queues: those that it reaches, `size` at a time, all parts at once. Returns
         what the script returned for each item."""

@@ -1,17 +1,18 @@
 """What workers do once a minute: prune what is past its retention, and put back records that are in no list or set.
 
-Everything goes in slices, each a script of a few milliseconds, whatever the store holds.
+Also the report of what other programs damaged. Everything goes in slices, each a script of a few milliseconds, whatever
+the store holds.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from taskharbor.drivers.redis.records import name_of, text_of, up_to_ms
-from taskharbor.drivers.redis.script_args import FindInListArgs, PruneArgs, RestoreRecordsArgs, SweepArgs
-from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import EPOCH
 
@@ -47,7 +48,8 @@ class Sweeper:
         retention = up_to_ms(EPOCH + store.endpoint.options.retention)
         skips = [0, 0, 0]
         while gone < limit:
-            args = PruneArgs(
+            args = ScriptCall(
+                "prune",
                 now=before,
                 kept_before=before + retention,
                 home=home,
@@ -91,13 +93,13 @@ class Sweeper:
         """Check the next slice of a queue; returns how many ids that were."""
         store = self._store
         home = store.router.home_of(queue)
-        args = SweepArgs(now=now, home=home, queue=queue, id_count=SCRIPT_IDS, key_count=SCRIPT_IDS)
+        args = ScriptCall("sweep", now=now, home=home, queue=queue, id_count=SCRIPT_IDS, key_count=SCRIPT_IDS)
         checked, restored, shown, doubtful, located = await store.run(args)
         await store.router.restore_locations(queue, [id for data in located if (id := name_of(data)) is not None])
         lost = await self._missing(queue, doubtful) if doubtful else []
         if lost:
             records = [(binary(id), binary(state), binary(since)) for _, id, state, since in lost]
-            restored += await store.run(RestoreRecordsArgs(now=now, home=home, queue=queue, records=records))
+            restored += await store.run(ScriptCall("restore_records", now=now, home=home, queue=queue, records=records))
             shown += [one[1] for one in lost[:5]]
         if restored:
             logger.warning(
@@ -118,7 +120,8 @@ class Sweeper:
             missing = {one[1]: one for one in doubtful if one[0] == list_key}
             skip, size = 0, 1
             while missing and skip < size:
-                args = FindInListArgs(
+                args = ScriptCall(
+                    "find_in_list",
                     home=self._store.router.home_of(queue),
                     list=binary(list_key),
                     ids=[binary(id) for id in missing],
@@ -131,3 +134,43 @@ class Sweeper:
                 skip += LIST_WINDOW - LIST_OVERLAP
             lost += missing.values()
         return lost
+
+
+# What other programs damaged, in sentences for `taskharbor doctor`
+
+
+async def damage_report(store: RedisStore, queues: Sequence[str]) -> list[str]:
+    """A sentence for each kind of damage in each of these queues, with what to do about it."""
+    found: list[str] = []
+    for home, part in store.router.parts(queues):
+        for reply in await store.run(ScriptCall("damage", home=home, queues=part)):
+            found += _sentences(*reply)
+    return found
+
+
+def _sentences(queue: bytes, number: int, kept: list[Any], restored: int, aside: int, returned: int) -> Iterator[str]:
+    name = text_of(queue)
+    if number:
+        names = [
+            f"{{{name}}}:th:damaged:{text_of(kept[at])} (a {text_of(kept[at + 1])})" for at in range(0, len(kept), 2)
+        ]
+        yield (
+            f"queue {name}: {number} key(s) that another program wrote over were moved out of the way: "
+            f"{', '.join(names)}{' …' if number > len(names) else ''}; find that program, check what it wrote there, "
+            "and DEL it"
+        )
+    if restored:
+        yield (
+            f"queue {name}: {restored} job(s) were in no list or set and were put back in the last day; "
+            "find the program that deletes or writes over keys of the queue"
+        )
+    if aside:
+        yield (
+            f"queue {name}: {aside} damaged record(s) were set aside in the last day: "
+            f"taskharbor dlq list --queue {name}; find the program that wrote them"
+        )
+    if returned:
+        yield (
+            f"queue {name}: {returned} message(s) to other queues cannot be delivered, and what waits for them stays "
+            f"blocked; they are kept in {{{name}}}:th:returned: cancel the blocked jobs or the flow, and DEL it"
+        )

@@ -8,16 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from taskharbor.drivers import refusals
 from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
-from taskharbor.drivers.refusals import (
-    amended_since,
-    changed_since,
-    no_job,
-    not_amendable,
-    paired,
-    still_needed,
-    wrong_state,
-)
 from taskharbor.drivers.sqlite.damage import is_number
 from taskharbor.drivers.sqlite.records import (
     BLOCKED,
@@ -61,12 +53,12 @@ def _for_each(
 ) -> list[DriverError | None]:
     """Apply `act` to each job that is as it was seen; an unknown id yields JobNotFound."""
     results: list[DriverError | None] = []
-    for id, was in paired(ids, seen):
+    for id, was in refusals.paired(ids, seen):
         job = session.load(id)
         if job is None:
-            results.append(no_job(id))
+            results.append(refusals.no_job(id))
         elif was is not None and _seen_of(job) != was:
-            results.append(changed_since(id))
+            results.append(refusals.changed_since(id))
         else:
             results.append(act(job))
     return results
@@ -97,7 +89,7 @@ def requeue(
     def act(job: JobRow) -> DriverError | None:
         state = state_at(job.state, job.moment, moment)
         if state is not State.DLQ and state is not State.CANCELLED:
-            return wrong_state(job.id, state, "requeue")
+            return refusals.wrong_state(job.id, state, "requeue")
         was_finished = job.finished
         leave(session, job)
         job.state, job.reason, job.finished_at, job.lost, job.run_at = BLOCKED, "", None, 0, maybe_us(run_at)
@@ -130,7 +122,7 @@ def cancel(
         if state is State.CANCELLED:
             return None
         if state is State.DONE or state is State.DLQ:
-            return wrong_state(job.id, state, "cancel")
+            return refusals.wrong_state(job.id, state, "cancel")
         job.reason = reason
         finish(session, job, CANCELLED, moment)
         return None
@@ -152,7 +144,7 @@ def delete(session: WriteSession, ids: Sequence[str], seen: Sequence[Seen] | Non
 
     def act(job: JobRow) -> DriverError | None:
         if job.holds:
-            return still_needed(job.id, job.holds)
+            return refusals.still_needed(job.id, job.holds)
         remove(session, job)
         return None
 
@@ -251,12 +243,12 @@ def _amend_one(session: WriteSession, change: Amend, now: int, max_payload: int)
         return invalid
     job = session.load(change.id)
     if job is None:
-        return no_job(change.id)
+        return refusals.no_job(change.id)
     if job.state == DONE or job.state == LEASED:  # also under a lease that is over: its worker may still run
-        return not_amendable(job.id, "done" if job.state == DONE else "under a lease")
+        return refusals.not_amendable(job.id, "done" if job.state == DONE else "under a lease")
     seen = _seen_of(job)
     if (seen.deliveries, seen.edits) != (change.deliveries, change.edits):
-        return amended_since(job.id)
+        return refusals.amended_since(job.id)
     _apply(session, job, change.changes(), seen.edits + 1, now)
     return None
 

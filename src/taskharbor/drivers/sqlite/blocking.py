@@ -8,20 +8,17 @@ between a lock that was taken and the line that gives it back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from taskharbor.drivers.signal_safe import DeferredSignals
-from taskharbor.drivers.sqlite.calls import ClientCalls
 from taskharbor.drivers.sqlite.database import Database, close_database_here, open_database_here
-from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.driver import SqliteDriver
 from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
-from taskharbor.drivers.unstorable import accepts_any_name
+from taskharbor.drivers.sqlite.turns import IsInterrupted
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.job import JobRecord
-from taskharbor.model.lease import Enqueued
 
 T = TypeVar("T")
 
@@ -36,18 +33,19 @@ class SqliteBlocking:
         self._is_closed = False
         self._calls = 0  # under way
 
-    def until(self, deadline: float) -> _CallsUntil:
+    def until(self, deadline: float) -> SqliteDriver:
         """The driver for one call, which ends by `deadline`."""
         if self._is_closed:
             raise BackendUnavailable(f"{self.options.path}: the blocking calls on it were closed")
-        return _CallsUntil(self, deadline)
+        return _DriverUntil(self, deadline)
 
-    def open(self, deadline: float, signals: DeferredSignals) -> None:
+    def open(self, deadline: float) -> None:
         """Open the file."""
-        if self._database is None:
-            database = open_database_here(self.options, deadline, signals.has_raised)
-            if not self._keep(database):
-                close_database_here(database)
+        with DeferredSignals() as signals:
+            if self._database is None:
+                database = open_database_here(self.options, deadline, signals.has_raised)
+                if not self._keep(database):
+                    close_database_here(database)
 
     def _keep(self, database: Database) -> bool:
         """False: another thread has opened the file, or closed the calls."""
@@ -57,26 +55,27 @@ class SqliteBlocking:
             self._database = database
             return True
 
+    def run(self, call: Callable[[Database, IsInterrupted], T]) -> T:
+        """The result of a call on the open file, which stays open meanwhile."""
+        with DeferredSignals() as signals:
+            with self._changing:
+                database = self._database
+                if database is None:
+                    raise BackendUnavailable(f"{self.options.path}: the blocking calls on it are not open")
+                self._calls += 1
+            try:
+                return call(database, signals.has_raised)
+            finally:
+                with self._changing:
+                    self._calls -= 1
+                if self._is_closed:
+                    self._close_if_unused()
+
     def close(self) -> None:
         """Give the file back when the calls under way have ended; its last user in this process closes it."""
         with self._changing:
             self._is_closed = True
         self._close_if_unused()
-
-    def begin_call(self) -> Database:
-        """The open file, which stays open until `end_call`."""
-        with self._changing:
-            if self._database is None:
-                raise BackendUnavailable(f"{self.options.path}: the blocking calls on it are not open")
-            self._calls += 1
-            return self._database
-
-    def end_call(self) -> None:
-        """A call has ended."""
-        with self._changing:
-            self._calls -= 1
-        if self._is_closed:
-            self._close_if_unused()
 
     def _close_if_unused(self) -> None:
         with self._changing:
@@ -87,43 +86,42 @@ class SqliteBlocking:
             close_database_here(database)
 
 
-@accepts_any_name
-class _CallsUntil(ClientCalls):
-    """The driver's calls, done on the calling thread. The coroutines never suspend."""
+class _DatabaseUntil:
+    """What the driver needs of its database, for one call on the calling thread. The coroutines never suspend."""
 
     def __init__(self, calls: SqliteBlocking, deadline: float) -> None:
-        self.options = calls.options
         self._calls = calls
         self._deadline = deadline
 
-    async def _write(self, work: Callable[[WriteSession], T]) -> T:
-        with DeferredSignals() as signals:
-            database = self._calls.begin_call()
-            try:
-                return database.write_here(work, self._deadline, signals.has_raised)
-            finally:
-                self._calls.end_call()
+    def is_foreign(self) -> bool:
+        return False
 
-    async def _read(self, work: Callable[[ReadSession], T]) -> T:
-        with DeferredSignals():
-            database = self._calls.begin_call()
-            try:
-                return database.reader.read_here(work, self._deadline)
-            finally:
-                self._calls.end_call()
+    def open(self) -> None:
+        self._calls.open(self._deadline)
+
+    async def write(self, work: Callable[[WriteSession], T], **_: Any) -> T:
+        """The result of a call in a write transaction that is durable."""
+        return self._calls.run(
+            lambda database, is_interrupted: database.write_here(work, self._deadline, is_interrupted)
+        )
+
+    async def read(self, work: Callable[[ReadSession], T]) -> T:
+        """The result of a call on a snapshot."""
+        return self._calls.run(lambda database, _: database.reader.read_here(work, self._deadline))
+
+    def server_time(self) -> datetime:
+        return self._calls.run(lambda database, _: database.server_time())
+
+
+class _DriverUntil(SqliteDriver):
+    """The driver for one call."""
+
+    def __init__(self, calls: SqliteBlocking, deadline: float) -> None:
+        self.options, self._dsn, self._seen = calls.options, "sqlite://", {}
+        self._database: Any = _DatabaseUntil(calls, deadline)
 
     async def open(self) -> None:
-        with DeferredSignals() as signals:
-            self._calls.open(self._deadline, signals)
+        self._database.open()
 
-    async def server_time(self) -> datetime:
-        with DeferredSignals():
-            database = self._calls.begin_call()
-            try:
-                return database.server_time()
-            finally:
-                self._calls.end_call()
-
-    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        limit = self.options.max_payload
-        return await self._write(lambda session: enqueue(session, jobs, now, limit))
+    async def close(self) -> None:
+        """Nothing is closed with one call: see `SqliteBlocking.close`."""

@@ -1,29 +1,39 @@
-"""Enqueueing on the caller's own connection, in the caller's own transaction. Nothing here commits.
+"""The caller's own connection: enqueueing in the transaction that is open there (`enqueue_on`), and a driver of which
+every call is a part of it (`SqliteOnConnection`). Nothing here commits what was begun before.
 
 A caller may pass an `sqlite3.Connection`, SQLAlchemy's session or connection, or Django's connection. The connection
 inside is reached by the libraries' public API only. Their wrapper must begin the transaction: it would not commit one
 that it does not know of. aiosqlite keeps its connection on a thread of its own; there each statement goes through
 SQLAlchemy's cursor, which waits without blocking the event loop.
+
+The driver is for reading what a transaction has written before it commits, for tests whose transaction is never
+committed, and for a database in memory, which has no other connection. It opens nothing.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from taskharbor.drivers.connections import Kind, expect, kind_of
+from taskharbor.drivers.connections import Kind, OnCallersConnection, expect, kind_of
 from taskharbor.drivers.sqlite import schema
+from taskharbor.drivers.sqlite.admin import PrunePlaces
 from taskharbor.drivers.sqlite.connection import is_busy, unavailable
+from taskharbor.drivers.sqlite.driver import SqliteDriver
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
-from taskharbor.drivers.sqlite.session import WriteSession
+from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.model.errors import BackendUnavailable, WrongConnection
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.times import from_ms
+
+T = TypeVar("T")
 
 
 def enqueue_on_sync(
@@ -70,37 +80,22 @@ def _of_sqlalchemy(connection: Any) -> Any:
     return connection.connection
 
 
+def _setting(name: str) -> Any:
+    """An attribute that is aiosqlite's own."""
+    return property(lambda self: getattr(self._inner, name), lambda self, value: setattr(self._inner, name, value))
+
+
 class _AioSqliteConnection:
     """aiosqlite's connection as a CallerConnection: its own settings, and SQLAlchemy's cursors."""
+
+    in_transaction = _setting("in_transaction")
+    isolation_level = _setting("isolation_level")
+    row_factory = _setting("row_factory")
+    text_factory = _setting("text_factory")
 
     def __init__(self, proxy: Any) -> None:
         self._proxy = proxy
         self._inner = proxy.driver_connection
-
-    @property
-    def in_transaction(self) -> bool:
-        return bool(self._inner.in_transaction)
-
-    @property
-    def isolation_level(self) -> str | None:
-        level: str | None = self._inner.isolation_level
-        return level
-
-    @property
-    def row_factory(self) -> Any:
-        return self._inner.row_factory
-
-    @row_factory.setter
-    def row_factory(self, factory: Any) -> None:
-        self._inner.row_factory = factory
-
-    @property
-    def text_factory(self) -> Any:
-        return self._inner.text_factory
-
-    @text_factory.setter
-    def text_factory(self, factory: Any) -> None:
-        self._inner.text_factory = factory
 
     def cursor(self) -> Any:
         return self._proxy.cursor()
@@ -208,3 +203,83 @@ def _check_file(connection: CallerConnection, options: SqliteOptions) -> None:
             f"the connection is to {file or 'a database in memory'}, the jobs are in {options.path}: "
             "one transaction cannot hold both"
         )
+
+
+# Every call on one connection
+
+
+class ConnectionDatabase:
+    """What the driver needs of its database, on one connection."""
+
+    def __init__(
+        self, options: SqliteOptions, connection: Callable[[], sqlite3.Connection], lock: AbstractContextManager[Any]
+    ) -> None:
+        self.options = options
+        self.prune_places: PrunePlaces = {}
+        self._connection = connection
+        self._lock = lock
+
+    def is_foreign(self) -> bool:
+        return False
+
+    def server_time(self) -> datetime:
+        return from_ms(time.time_ns() // 1_000_000)
+
+    async def write(self, work: Callable[[WriteSession], T], **_: Any) -> T:
+        """The result of a call, within a savepoint if a transaction is open."""
+        with (
+            self._plain_rows() as connection,
+            savepoint(connection, "taskharbor_call") if connection.in_transaction else _immediate(connection),
+        ):
+            schema.prepare(connection, self.options.path, self.options.migrate)
+            session = WriteSession(connection)
+            result = work(session)
+            session.flush()
+            return result
+
+    async def read(self, work: Callable[[ReadSession], T]) -> T:
+        """The result of a call that changes nothing."""
+        with self._plain_rows() as connection:
+            schema.expect(connection, self.options.path)
+            return work(ReadSession(connection))
+
+    @contextmanager
+    def _plain_rows(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._lock, plain_rows(connection := self._connection()):
+                yield connection
+        except sqlite3.Error as error:
+            raise unavailable(self.options.path, error) from error
+
+
+@contextmanager
+def _immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+class SqliteOnConnection(OnCallersConnection, SqliteDriver):
+    """A driver on one connection. Made by `SqliteDriver.on_connection`, or directly for a database in memory.
+
+    `lock`: held during each call, if others use the connection.
+    """
+
+    def __init__(
+        self,
+        options: SqliteOptions,
+        connection: Callable[[], sqlite3.Connection],
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        self.options, self._dsn, self._seen = options, "sqlite://", {}
+        self._database: Any = ConnectionDatabase(options, connection, lock or nullcontext())
+        self._connection = connection
+
+    def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        """Store jobs in the transaction of the connection, whatever file is behind it."""
+        return enqueue_within(self._connection(), jobs, now, self.options)

@@ -32,14 +32,7 @@ _MEANING = {
     "SQLITE_ERROR": "its tables are not those that TaskHarbor made",
 }
 # The file itself failed, not the call: its connection is opened anew.
-_FILE_FAILED = (
-    "SQLITE_IOERR",
-    "SQLITE_CORRUPT",
-    "SQLITE_NOTADB",
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-    "SQLITE_FULL",
-)
+_FILE_FAILED = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_FULL")
 _LASTING = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_ERROR")
 _LASTING_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 
@@ -68,9 +61,7 @@ def create(path: str) -> None:
     """
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
-        missing = BackendUnavailable(f"{path}: its folder {folder} does not exist; create it first")
-        missing.lasting = True
-        raise missing
+        raise file_guard.lasting(f"{path}: its folder {folder} does not exist; create it first")
     try:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -94,25 +85,21 @@ def refuse_links(path: str) -> None:
     programs with two names would write to one file past each other."""
     names = os.stat(path).st_nlink
     if names > 1:
-        linked = BackendUnavailable(
+        raise file_guard.lasting(
             f"{path}: the file has {names} names (hard links), and SQLite keeps its -wal file by name: programs that "
             "use different names destroy each other's work. Remove the others; "
             f"`find DIRECTORY -samefile {path}` finds them."
         )
-        linked.lasting = True
-        raise linked
 
 
 def check_library() -> None:
     """Refuse a library that lacks what our statements use, before one of them fails with a syntax error."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
-        old = BackendUnavailable(
+        raise file_guard.lasting(
             f"sqlite:// needs the SQLite library {wanted} or later; this Python uses {sqlite3.sqlite_version}. "
             "Upgrade the system's libsqlite3, or use a Python that brings a newer one."
         )
-        old.lasting = True
-        raise old
 
 
 def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
@@ -132,9 +119,8 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -16384")
         connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB; `Checkpointer` is due before that
-        connection.execute(
-            "PRAGMA journal_size_limit = 67108864"
-        )  # a -wal file that grew larger is cut when it starts over
+        # A -wal file that grew larger is cut when it starts over.
+        connection.execute("PRAGMA journal_size_limit = 67108864")
     except BaseException:
         connection.close()
         raise

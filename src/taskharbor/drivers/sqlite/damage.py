@@ -1,7 +1,7 @@
 """Rows that another program damaged: what is wrong with one, and how it is shown. Not on the hot path.
 
 SQLite stores any value in any column, and Python refuses to read text that is not UTF-8. A call that meets such text is
-repeated with `reading_any_text`, which marks it with a NUL: no text of ours holds one.
+repeated with `reading_any_text`, which returns it as `Undecodable`: no check of ours accepts that as text.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
-from taskharbor.drivers.damage import damaged_reason
-from taskharbor.drivers.sqlite.records import STATES, WAITING, JobRow, is_moment, record_of
-from taskharbor.model.bounds import INT_MAX, check_name, check_record
+from taskharbor.drivers import damage
+from taskharbor.drivers.sqlite.records import STATES, JobRow, record_of
+from taskharbor.model.bounds import INT_MAX, check_name
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
+
+
+class Undecodable(str):
+    """Text that is not UTF-8, as far as it can be shown."""
 
 
 def is_undecodable(error: Exception) -> bool:
@@ -37,11 +40,11 @@ def reading_any_text(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def decode_any(raw: bytes) -> str:
-    """Text as it is; bytes that are not UTF-8 with a NUL before them."""
+    """Text as it is, or Undecodable."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return "\0" + raw.decode(errors="replace")
+        return Undecodable(raw.decode(errors="replace"))
 
 
 def is_name(value: Any) -> bool:
@@ -58,63 +61,17 @@ def is_number(value: Any) -> bool:
     return type(value) is int and 0 <= value <= INT_MAX
 
 
-# The columns of a record, in the order in which damage is looked for.
-_NAMES = """type payload attempts max_attempts deliveries lost priority group_limit run_at timeout idempotency_key grp
-depends_on flow_id handed_to metadata last_error failed_at reason created_at finished_at result trail error_class
-fingerprint note edits keep_for"""
-_COLUMNS = tuple(_NAMES.split())
-_values = attrgetter(*_COLUMNS)
-_REWRITTEN = ("began_at", "worker")  # by every reservation, so that it stops no worker
-_FIELDS: dict[str, Any] = (
-    dict.fromkeys(JobRow.__struct_fields__)
-    | dict.fromkeys(("attempts", "max_attempts", "deliveries", "lost", "priority", "group_limit", "created_at"), 0)
-    | dict.fromkeys(("last_error", "reason", "worker"), "")
-    | {"id": "a", "queue": "q", "type": "t", "payload": b"", "state": WAITING}
-)
-_SOUND = JobRow(**_FIELDS)
-_NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, TypeError, ValueError, AttributeError)
-
-
-def _check(job: JobRow) -> None:
-    """Raise one of _NOT_A_RECORD unless the record of this row is sound, apart from what a reservation rewrites."""
-    for value in _values(job):
-        if type(value) is float or (type(value) is str and "\0" in value):
-            raise ValueError("expected no fraction and no NUL")
-    check_record(record_of(msgspec.structs.replace(job, began_at=None, worker="")))
-
-
-def _is_valid(column: str, value: Any) -> bool:
-    """Whether a sound row can have this value."""
-    if column == "began_at":
-        return value is None or is_moment(value)
-    if column == "worker":
-        return type(value) is str and "\0" not in value
-    try:
-        _check(msgspec.structs.replace(_SOUND, **{column: value}))
-    except _NOT_A_RECORD:
-        return False
-    return True
-
-
 def damage_of(job: JobRow) -> str | None:
     """What another program did to a row that would stop a worker, or None. Shows no value: it may be anything."""
-    try:
-        _check(job)
-    except _NOT_A_RECORD:
-        column = next((column for column in _COLUMNS if not _is_valid(column, getattr(job, column))), "a field")
-        return f"{'group' if column == 'grp' else column} is missing or wrong"
-    return None if job.state in STATES else "unknown state"
+    record = replace(record_of(job), began_at=None, ran_on="")  # every reservation rewrites both: they stop no worker
+    return damage.damage_of(record) or (None if job.state in STATES else "unknown state")
 
 
 def readable_record(job: JobRow) -> JobRecord:
     """The record of any row: a damaged one is shown with values of the right types."""
-    damage = damage_of(job)
-    if damage is None and all(_is_valid(column, getattr(job, column)) for column in _REWRITTEN):
-        return record_of(job)
-    shown = msgspec.structs.replace(job)
+    record = record_of(job)
+    if damage.damage_of(record) is not None:
+        record = damage.readable(record)
     if job.state not in STATES:
-        shown.reason = damaged_reason(damage or "")
-    for column in (*_COLUMNS, *_REWRITTEN):
-        if not _is_valid(column, getattr(shown, column)):
-            setattr(shown, column, "" if column == "type" else getattr(_SOUND, column))
-    return record_of(shown)
+        record = replace(record, reason=damage.damaged_reason(damage_of(job) or ""))
+    return record

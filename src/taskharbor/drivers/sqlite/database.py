@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from taskharbor.drivers.sqlite import file_guard, schema
 from taskharbor.drivers.sqlite.admin import PrunePlaces
 from taskharbor.drivers.sqlite.connection import (
+    LOCK_TIMEOUT_S,
+    FailureLog,
     FileConnection,
     begin,
     check_library,
@@ -31,16 +34,16 @@ from taskharbor.drivers.sqlite.connection import (
     unavailable,
     use_wal,
 )
-from taskharbor.drivers.sqlite.handler_connection import HandlerConnection
+from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
 from taskharbor.drivers.sqlite.options import SqliteOptions
-from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
-from taskharbor.drivers.sqlite.threads import BackgroundThread, Call
+from taskharbor.drivers.sqlite.threads import BackgroundThread, Call, CallThread, Failed, deliver
+from taskharbor.drivers.sqlite.transaction import HandlerConnection
 from taskharbor.drivers.sqlite.turns import IsInterrupted
 from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.drivers.wait_calls import WaitCall, WaitCalls
-from taskharbor.model.errors import StoreMissing
+from taskharbor.model.errors import BackendUnavailable, StoreMissing
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms
 
@@ -52,6 +55,62 @@ _DATABASES: dict[SqliteOptions, Database] = {}
 _LOCK = threading.Lock()
 _CHECKING = threading.Lock()  # held while `check_existing` has a connection open
 _kept_still: list[threading.Lock] = []  # guards that a fork under way holds
+
+
+class Reader:
+    """Reading beside the writer, each call from one snapshot: one connection and, for coroutines, one thread."""
+
+    def __init__(self, path: str) -> None:
+        self.file = FileConnection(path)
+        self.thread: CallThread[ReadSession] = CallThread("taskharbor-sqlite-reader", self._run_batch)
+        self._failures = FailureLog()
+
+    def stop(self) -> None:
+        """Do what waits, and close the connection."""
+        self.thread.stop()
+        with self.file.guard:
+            self.file.disconnect()
+
+    def read_here(self, work: Callable[[ReadSession], T], deadline: float) -> T:
+        """The result of a call, on this thread."""
+        if not self.file.guard.acquire(timeout=min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S)):
+            raise BackendUnavailable(f"{self.file.path}: other reads of this process took too long")
+        try:
+            return self._read(self.file.get(), work)
+        except sqlite3.Error as error:
+            self.file.recover(error)
+            raise unavailable(self.file.path, error) from error
+        finally:
+            self.file.guard.release()
+
+    def _run_batch(self, batch: list[Call[ReadSession, Any]]) -> Callable[[], None]:
+        results: list[Any] = []
+        with self.file.guard:
+            for call in batch:
+                try:
+                    results.append(self._read(self.file.get(), call.work))
+                except sqlite3.Error as error:
+                    self.file.recover(error)
+                    results.append(Failed(unavailable(self.file.path, error)))
+                except BaseException as error:
+                    results.append(Failed(error))
+        for result in results:
+            self._failures.note(result.error if isinstance(result, Failed) else None)
+        return partial(deliver, list(zip(batch, results, strict=True)))
+
+    def _read(self, connection: sqlite3.Connection, work: Callable[[ReadSession], T]) -> T:
+        connection.execute("BEGIN")
+        try:
+            try:
+                return work(ReadSession(connection))
+            except sqlite3.OperationalError as error:
+                if not is_undecodable(error):
+                    raise
+            with reading_any_text(connection):
+                return work(ReadSession(connection))
+        finally:
+            if connection.in_transaction:  # SQLite may have rolled back by itself: the cause is what counts
+                connection.execute("ROLLBACK")
 
 
 class Database:
@@ -103,9 +162,10 @@ class Database:
         if inline:
             written = self.writer.try_inline(work)
             if written is not None:
-                if durable and written.wal is not None:
-                    await self.writer.wal_sync.wait(written.wal, sync_inline)
-                return written.result
+                result, wal = written
+                if durable and wal is not None:
+                    await self.writer.wal_sync.wait(wal, sync_inline)
+                return result
         call = Call(work, durable)
         self.writer.thread.put(call)
         return await call.future
@@ -120,10 +180,10 @@ class Database:
         self, work: Callable[[WriteSession], T], deadline: float, is_interrupted: IsInterrupted | None = None
     ) -> T:
         """The result of a call in a write transaction that is durable, on this thread."""
-        written = self.writer.write_here(work, deadline, is_interrupted)
-        if written.wal is not None:
-            self.writer.wal_sync.sync(written.wal)
-        return written.result
+        result, wal = self.writer.write_here(work, deadline, is_interrupted)
+        if wal is not None:
+            self.writer.wal_sync.sync(wal)
+        return result
 
     def server_time(self) -> datetime:
         """This machine's clock, never going back."""

@@ -8,36 +8,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from taskharbor.drivers.base import Driver
-from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
-from taskharbor.drivers.sqlite.blocking import SqliteBlocking
-from taskharbor.drivers.sqlite.calls import ClientCalls
+from taskharbor.drivers.base import Driver, SqlDriver
+from taskharbor.drivers.heads import check_next
+from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
+from taskharbor.drivers.sqlite import admin, listing, reading, schedules, schema
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.options import located, parse
-from taskharbor.drivers.sqlite.reading import add_figures
 from taskharbor.drivers.sqlite.reserve import reserve
-from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.settle import extend, release, settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.drivers.wait_calls import WaitCall
+from taskharbor.model.amendment import Amend
+from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_name
-from taskharbor.model.errors import BackendUnavailable, TaskHarborError
-from taskharbor.model.job import Figures, JobRecord, WorkerInfo
+from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Ack, Fail, Outcome
+from taskharbor.model.schedule import ScheduleChange, SchedulePage
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 
 MAX_INLINE_JOBS = 128  # in one inline call
 MAX_INLINE_BYTES = 4096  # of a payload, a result or a trail
 
-T = TypeVar("T")
-
 
 @accepts_any_name
-class SqliteDriver(ClientCalls):
+class SqliteDriver(SqlDriver):
     """Jobs in an SQLite file.
 
     >>> SqliteDriver("sqlite:///jobs.db").retention
@@ -48,9 +50,7 @@ class SqliteDriver(ClientCalls):
         self.options = parse(dsn)
         self._dsn = dsn
         self._database: Database | None = None
-        self._seen: dict[
-            str, int
-        ] = {}  # queue → the last arrival that a reserve has seen, which left nothing ready there
+        self._seen: dict[str, int] = {}  # queue → the last arrival seen by a reserve that left nothing ready there
 
     @property
     def location(self) -> str:
@@ -76,6 +76,8 @@ class SqliteDriver(ClientCalls):
             await close_database(database)
 
     def blocking(self) -> SqliteBlocking:
+        from taskharbor.drivers.sqlite.blocking import SqliteBlocking
+
         return SqliteBlocking(self.options)
 
     def sibling(self) -> SqliteDriver:
@@ -85,7 +87,7 @@ class SqliteDriver(ClientCalls):
 
     def on_connection(self, connection: Callable[[], Any], lock: AbstractContextManager[Any] | None = None) -> Driver:
         """A driver whose calls are a part of the transaction that is open on the caller's connection."""
-        from taskharbor.drivers.sqlite.on_connection import SqliteOnConnection
+        from taskharbor.drivers.sqlite.caller_connection import SqliteOnConnection
 
         return SqliteOnConnection(self.options, connection, lock)
 
@@ -154,10 +156,14 @@ class SqliteDriver(ClientCalls):
 
     async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """Store jobs on the caller's connection, in the caller's transaction."""
+        from taskharbor.drivers.sqlite import caller_connection
+
         return await caller_connection.enqueue_on(connection, jobs, now, self.options)
 
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """The same on a synchronous connection."""
+        from taskharbor.drivers.sqlite import caller_connection
+
         return caller_connection.enqueue_on_sync(connection, jobs, now, self.options)
 
     def transaction(self, lease: Lease) -> SqliteTransaction:
@@ -166,7 +172,7 @@ class SqliteDriver(ClientCalls):
     def transaction_sync(self, lease: Lease) -> SqliteTransactionSync:
         return SqliteTransactionSync(self.database, lease)
 
-    # The rest of a worker's calls: `ClientCalls` has what a client calls
+    # The rest of a worker's calls
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         return await self.database.write(lambda session: release(session, worker, now, keep))
@@ -193,13 +199,95 @@ class SqliteDriver(ClientCalls):
 
     async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
         # A power cut may undo it: not worth a sync.
-        await self.database.write(lambda session: add_figures(session, rows, now), durable=False)
+        await self.database.write(lambda session: reading.add_figures(session, rows, now), durable=False)
 
-    async def _write(self, work: Callable[[WriteSession], T]) -> T:
-        return await self.database.write(work)
+    # Reading
 
-    async def _read(self, work: Callable[[ReadSession], T]) -> T:
-        return await self.database.read(work)
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        return await self.database.read(lambda session: reading.inspect(session, id, now))
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        return await self.database.read(lambda session: reading.results(session, ids))
+
+    async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+        return await self.database.read(lambda session: reading.counts(session, now, cap))
+
+    async def queues(self) -> list[str]:
+        return await self.database.read(reading.queues)
+
+    async def is_paused(self, queue: str) -> bool:
+        return await self.database.read(lambda session: reading.is_paused(session, queue))
+
+    async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
+        check_next(n)
+        return await self.database.read(lambda session: reading.heads(session, queues, now, n))
+
+    async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
+        return await self.database.read(lambda session: reading.upcoming(session, queues, now))
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        return await self.database.read(lambda session: reading.flow(session, flow_id, now))
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        return await self.database.read(lambda session: reading.workers(session, now))
+
+    async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
+        return await self.database.read(lambda session: reading.figures(session, since, until, queue))
+
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
+        return await self.database.read(lambda session: listing.list_jobs(session, now, wanted))
+
+    async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
+        return await self.database.read(lambda session: listing.list_flows(session, wanted))
+
+    async def list_audit(self, wanted: AuditQuery) -> AuditPage:
+        return await self.database.read(lambda session: listing.list_audit(session, wanted))
+
+    async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
+        return await self.database.read(lambda session: schedules.list_schedules(session, wanted))
+
+    async def list_due_schedules(self, wanted: DueQuery) -> SchedulePage:
+        return await self.database.read(lambda session: schedules.list_due_schedules(session, wanted))
+
+    # Changing
+
+    async def requeue(
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
+    ) -> list[DriverError | None]:
+        return await self.database.write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts, seen))
+
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
+        return await self.database.write(lambda session: admin.cancel(session, ids, now, seen=seen))
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        return await self.database.write(lambda session: admin.cancel_flow(session, flow_id, now))
+
+    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
+        limit = self.options.max_payload
+        return await self.database.write(lambda session: admin.amend(session, changes, now, limit))
+
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
+        return await self.database.write(lambda session: admin.delete(session, ids, seen))
+
+    async def pause(self, queue: str) -> None:
+        await self.database.write(lambda session: admin.pause(session, queue))
+
+    async def resume(self, queue: str) -> None:
+        await self.database.write(lambda session: admin.resume(session, queue))
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        await self.database.write(lambda session: listing.put_audit(session, entries, now))
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        limit = self.options.max_payload
+        return await self.database.write(lambda session: schedules.change_schedules(session, changes, now, limit))
 
 
 def _are_small_jobs(jobs: Sequence[JobRecord]) -> bool:

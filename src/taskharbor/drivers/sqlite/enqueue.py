@@ -14,7 +14,7 @@ from typing import Any
 
 from taskharbor.drivers import planning
 from taskharbor.drivers.base import FLOW_CANCELLED_REASON
-from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
+from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run_plan
 from taskharbor.drivers.sqlite.records import (
     BLOCKED,
     CANCELLED,
@@ -78,18 +78,18 @@ def _known_ids(session: WriteSession, jobs: Sequence[JobRecord]) -> set[str]:
     return {id for (id,) in session.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
 
 
-def plan_of(session: WriteSession, jobs: Sequence[JobRecord]) -> Plan[JobFacts]:
+def plan_of(session: WriteSession, jobs: Sequence[JobRecord]) -> Plan:
     """What a call would store; InvalidJob if it cannot be stored. The jobs were checked one by one."""
-    return run(plan_jobs(jobs), partial(_look_up, session))
+    return run_plan(plan_jobs(jobs), partial(_look_up, session))
 
 
-def heir_of(session: WriteSession, plan: Plan[JobFacts], outcome: Ack, dependents: Sequence[JobRow]) -> str | None:
+def heir_of(session: WriteSession, plan: Plan, outcome: Ack, dependents: Sequence[JobRow]) -> str | None:
     """The job that takes over from an acked one: see planning.heir_of."""
     ids = {dependent.id for dependent in dependents}
     return planning.heir_of(plan, outcome, ids, partial(_look_up, session))
 
 
-def _look_up(session: WriteSession, lookup: Lookup) -> Facts[JobFacts]:
+def _look_up(session: WriteSession, lookup: Lookup) -> Facts:
     rows = session.all(PLAN_FACTS, ids_json(lookup.ids)) if lookup.ids else []
     jobs = {id: JobFacts(state == DONE, heir, dependencies_of(depends_on)) for id, state, heir, depends_on in rows}
     keys = {}

@@ -55,7 +55,12 @@ def check_usable(path: str) -> None:
 
 def unusable(path: str) -> BackendUnavailable:
     """The error of every call from then on."""
-    error = BackendUnavailable(f"{path}: {_why_unusable[path]}")
+    return lasting(f"{path}: {_why_unusable[path]}")
+
+
+def lasting(text: str) -> BackendUnavailable:
+    """An error that waiting does not help against."""
+    error = BackendUnavailable(text)
     error.lasting = True
     return error
 

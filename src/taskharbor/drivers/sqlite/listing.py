@@ -18,9 +18,9 @@ from taskharbor.drivers.base import MAX_SCANNED_AUDIT, MAX_SCANNED_FLOWS, MAX_SC
 from taskharbor.drivers.cursor import encode_cursor, encode_place
 from taskharbor.drivers.queries import AuditQuery, FlowQuery, JobQuery
 from taskharbor.drivers.sqlite.reading import info_of
-from taskharbor.drivers.sqlite.records import LAST_MICROSECOND, JobRow, is_moment
+from taskharbor.drivers.sqlite.records import CANCELLED, COLUMNS, LAST_MICROSECOND, JobRow, is_moment
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
-from taskharbor.drivers.sqlite.statements import COLUMNS, LIGHT, LISTED, UNKNOWN_STATE, statement
+from taskharbor.drivers.sqlite.statements import LIGHT, LISTED, UNKNOWN_STATE, statement
 from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
 from taskharbor.model.bounds import check_audit
 from taskharbor.model.job import EPOCH, FlowInfo, FlowPage, FlowStatus, Page, State
@@ -191,10 +191,12 @@ def list_flows(session: ReadSession, wanted: FlowQuery) -> FlowPage:
     return FlowPage(tuple(found), _cursor(last))
 
 
-def _flow(id: str, first: Any, last: Any, any_dead: int, any_cancelled: int, any_open: int) -> FlowInfo:
-    if any_dead:
+def _flow(id: str, first: Any, last: Any, lowest: Any, highest: Any, any_open: int) -> FlowInfo:
+    """A flow of a row of flows.sql. A job in an unknown state counts as dead."""
+    stopped = {lowest, highest} - {None}
+    if stopped - {CANCELLED}:
         status = FlowStatus.FAILED
-    elif any_cancelled:
+    elif stopped:
         status = FlowStatus.CANCELLED
     else:
         status = FlowStatus.RUNNING if any_open else FlowStatus.SUCCEEDED

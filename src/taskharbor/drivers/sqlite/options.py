@@ -9,14 +9,13 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from taskharbor.drivers.base import DEFAULT_RETENTION
-from taskharbor.drivers.dsn import options_of, scheme_of
-from taskharbor.drivers.options import choice_of, max_payload_of, retention_of
+from taskharbor.drivers.dsn import choice_of, max_payload_of, options_of, retention_of, scheme_of
 from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
 _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 
 IN_MEMORY = ":memory:"
-"""Stands for the path of a database in memory, which only a connection of the caller's can reach (on_connection.py)."""
+"""Stands for the path of a database in memory, which only `SqliteOnConnection` reaches."""
 
 
 class SqliteOptions(msgspec.Struct, frozen=True):

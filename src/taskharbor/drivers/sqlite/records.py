@@ -10,13 +10,13 @@ Times are whole microseconds since 1970, exact for any datetime. transitions.py 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from taskharbor.drivers.sqlite.statements import COLUMNS
 from taskharbor.model.bounds import INT_MAX, INT_MIN, MAX_KEEP_FOR
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.lease import Lost
@@ -35,10 +35,12 @@ STATES = {
 FINISHED = frozenset({DONE, CANCELLED})
 
 LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
-MIN_TIMEOUT_US, MAX_TIMEOUT_US = 1000, INT_MAX * 1000
-MAX_KEEP_FOR_US = MAX_KEEP_FOR // MICROSECOND
+UNREADABLE: Any = object()  # in a record: a column that does not decode
+Count = Annotated[int, Meta(ge=0, le=INT_MAX)]
+Moment = Annotated[int, Meta(ge=0, le=LAST_MICROSECOND)]
+Name = Annotated[str, Meta(min_length=1)]
 _decode = msgspec.json.Decoder(dict[str, str]).decode
-_decode_ids = msgspec.json.Decoder(list[str]).decode
+_decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -53,53 +55,59 @@ def ids_json(ids: Iterable[str]) -> str:
 
 def dependencies_of(depends_on: str | None) -> list[str]:
     """The ids in the column `depends_on`, each once, in their order."""
+    ids = _decoded(_decode_ids, depends_on) if depends_on else ()
+    return [] if ids is UNREADABLE else list(dict.fromkeys(ids))  # if it is, the table of edges still knows
+
+
+def _decoded(decode: Callable[[Any], Any], value: Any) -> Any:
     try:
-        return list(dict.fromkeys(_decode_ids(depends_on))) if depends_on else []
-    except (msgspec.MsgspecError, TypeError):  # another program damaged it; the table of edges still knows
-        return []
+        return decode(value)
+    except (msgspec.MsgspecError, TypeError, UnicodeError):
+        return UNREADABLE
 
 
-class JobRow(msgspec.Struct, gc=False):
+class JobRow(msgspec.Struct, array_like=True, gc=False):
     """A row of taskharbor_jobs, in the order of its columns. Mutable: `WriteSession.save` writes it back.
 
-    A field is typed Any where a row that another program damaged may hold anything, and we look before we trust it.
+    The types say what a sound job that is to run has in each column, and `sound_row` checks them. Any other row
+    may hold anything there, if another program damaged it.
     """
 
-    num: int
-    id: str
-    queue: str
-    state: Any
-    lined: int
-    rank: int
-    time: int
-    arrival: int
-    moment: int | None
-    token: str
-    worker: str
-    settled: str
-    settled_as: str
-    priority: Any
-    holds: int
-    type: Any
-    payload: Any
-    run_at: int | None
-    timeout: int | None
-    attempts: Any
-    max_attempts: Any
-    deliveries: Any
-    lost: Any
-    idempotency_key: bytes | None
-    grp: str | None
-    group_limit: int
-    depends_on: str | None
-    flow_id: str | None
-    handed_to: str | None
-    metadata: str | None
+    num: Any
+    id: Any
+    queue: Any
+    state: Annotated[int, Meta(ge=WAITING, le=LEASED)]
+    lined: Any
+    rank: Any
+    time: Any
+    arrival: Any
+    moment: Any
+    token: Any
+    worker: Any
+    settled: Any
+    settled_as: Any
+    priority: Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
+    holds: Any
+    type: Name
+    payload: bytes
+    run_at: Moment | None
+    timeout: Annotated[int, Meta(ge=1000, le=INT_MAX * 1000)] | None
+    attempts: Count
+    max_attempts: Count
+    deliveries: Count
+    lost: Count
+    idempotency_key: Any  # here and below: it has a format of its own, and is checked when the record is built
+    grp: Name | None
+    group_limit: Count
+    depends_on: Any
+    flow_id: Name | None
+    handed_to: Name | None
+    metadata: Any
     last_error: str
-    failed_at: int | None
+    failed_at: Moment | None
     reason: str
-    created_at: int
-    finished_at: int | None
+    created_at: Moment
+    finished_at: Moment | None
     result: bytes | None
     began_at: Any
     lost_at: Any
@@ -107,8 +115,8 @@ class JobRow(msgspec.Struct, gc=False):
     error_class: str | None
     fingerprint: str | None
     note: bytes | None
-    edits: int | None
-    keep_for: int | None
+    edits: Count | None
+    keep_for: Annotated[int, Meta(ge=0, le=MAX_KEEP_FOR // MICROSECOND)] | None
 
     def __repr__(self) -> str:
         return shown(self, "id", "queue", "state", "type", "worker")
@@ -124,7 +132,16 @@ class JobRow(msgspec.Struct, gc=False):
         return self.state in FINISHED
 
 
-assert JobRow.__struct_fields__ == tuple(COLUMNS.split(", "))
+COLUMNS = ", ".join(JobRow.__struct_fields__)
+
+
+def sound_row(row: Sequence[Any]) -> JobRow | None:
+    """The row of a job that is to run, if it is undamaged. damage.py says what is wrong with one that is not; this
+    decides the same in one go, since every job with more than a type and a payload comes through here."""
+    try:
+        return msgspec.convert(row, JobRow, builtin_types=(bytes,))  # or text would be taken for bytes in base64
+    except msgspec.ValidationError:
+        return None
 
 
 def state_at(state: Any, moment: int | None, now: int) -> State:
@@ -175,33 +192,36 @@ def plain_record(row: Sequence[Any], queue: str, now: datetime, worker: str) -> 
 
 
 def record_of(job: JobRow, *, reserved: tuple[datetime, str] | None = None) -> JobRecord:
-    """The record of a sound row; `reserved`: as it reads when a worker has reserved it at that moment."""
-    began_at, worker = reserved or (_maybe_moment(job.began_at), job.worker)
+    """The record of a row; `reserved`: of a sound row, as it reads when a worker has reserved it at that moment.
+
+    What another program damaged stands there as a value of the wrong kind, or UNREADABLE.
+    """
+    began_at, worker = reserved or (_moment(job.began_at), job.worker)
     taken_over = reserved is not None and job.state == LEASED  # after its lease has ended without an outcome
     return JobRecord(
         id=job.id,
         type=job.type,
         queue=job.queue,
         payload=job.payload,
-        run_at=None if taken_over else _maybe_moment(job.run_at),
-        timeout=_maybe_span(job.timeout),
+        run_at=None if taken_over else _moment(job.run_at),
+        timeout=_span(job.timeout),
         priority=job.priority,
         attempts=job.attempts,
         max_attempts=job.max_attempts,
-        deliveries=job.deliveries + (reserved is not None),
-        lost=job.lost + taken_over,
-        idempotency_key=None if job.idempotency_key is None else job.idempotency_key.decode(),
+        deliveries=job.deliveries if reserved is None else job.deliveries + 1,
+        lost=job.lost + 1 if taken_over else job.lost,
+        idempotency_key=None if job.idempotency_key is None else _decoded(bytes.decode, job.idempotency_key),
         group=job.grp,
         group_limit=job.group_limit,
-        depends_on=() if job.depends_on is None else tuple(_decode_ids(job.depends_on)),
+        depends_on=() if job.depends_on is None else _decoded(_decode_ids, job.depends_on),
         flow_id=job.flow_id,
         handed_to=job.handed_to,
-        metadata={} if job.metadata is None else _decode(job.metadata),
+        metadata={} if job.metadata is None else _decoded(_decode, job.metadata),
         last_error=job.last_error,
-        failed_at=_maybe_moment(job.failed_at),
+        failed_at=_moment(job.failed_at),
         reason=job.reason,
-        created_at=from_us(job.created_at),
-        finished_at=_maybe_moment(job.finished_at),
+        created_at=_moment(job.created_at),
+        finished_at=_moment(job.finished_at),
         result=job.result,
         began_at=began_at,
         ran_on=worker,
@@ -210,7 +230,7 @@ def record_of(job: JobRow, *, reserved: tuple[datetime, str] | None = None) -> J
         fingerprint=job.fingerprint or "",
         note=job.note or b"",
         edits=job.edits or 0,
-        keep_for=_maybe_span(job.keep_for),
+        keep_for=_span(job.keep_for),
     )
 
 
@@ -219,50 +239,17 @@ def lost_by(job: JobRow) -> Lost | None:
     ended: Any = job.moment if job.state == LEASED else job.lost_at
     if not is_moment(ended):
         return None
-    worker = job.worker if type(job.worker) is str and "\0" not in job.worker else ""
+    worker = job.worker if type(job.worker) is str else ""
     return Lost(worker, from_us(job.began_at) if is_moment(job.began_at) else None, from_us(ended))
 
 
-def _maybe_moment(value: int | None) -> datetime | None:
-    return None if value is None else EPOCH + timedelta(0, 0, value)
+def _moment(value: Any) -> Any:
+    # As `is_moment` says, which would cost as much again: a record has several.
+    return EPOCH + timedelta(0, 0, value) if type(value) is int and 0 <= value <= LAST_MICROSECOND else value
 
 
-def _maybe_span(value: int | None) -> timedelta | None:
-    return None if value is None else timedelta(0, 0, value)
-
-
-def is_sound(job: JobRow) -> bool:
-    """Whether a job that is to run is undamaged. damage.py says what is wrong with one that is not; this decides the
-    same in one go, since every job with more than a type and a payload comes through here. Columns with a format of
-    their own (dependencies, metadata, keys) are checked when the record is built."""
-    return (
-        type(job.type) is str
-        and job.type != ""
-        and type(job.payload) is bytes
-        and type(job.priority) is type(job.attempts) is type(job.max_attempts) is int
-        and type(job.deliveries) is type(job.lost) is type(job.group_limit) is int
-        and not (job.attempts | job.max_attempts | job.deliveries | job.lost | job.group_limit) >> 31
-        and INT_MIN <= job.priority <= INT_MAX
-        and (job.run_at is None or is_moment(job.run_at))
-        and (job.timeout is None or (type(job.timeout) is int and MIN_TIMEOUT_US <= job.timeout <= MAX_TIMEOUT_US))
-        and (job.grp is None or (type(job.grp) is str and job.grp != ""))
-        and (job.flow_id is None or (type(job.flow_id) is str and job.flow_id != ""))
-        and (
-            job.handed_to is None or (type(job.handed_to) is str and job.handed_to != "" and "\0" not in job.handed_to)
-        )
-        and type(job.last_error) is type(job.reason) is str
-        and (job.failed_at is None or is_moment(job.failed_at))
-        and is_moment(job.created_at)
-        and (job.finished_at is None or is_moment(job.finished_at))
-        and (job.result is None or type(job.result) is bytes)
-        and (job.trail is None or type(job.trail) is bytes)
-        and (job.error_class is None or type(job.error_class) is str)
-        and (job.fingerprint is None or type(job.fingerprint) is str)
-        and (job.note is None or type(job.note) is bytes)
-        and (job.edits is None or (type(job.edits) is int and 0 <= job.edits <= INT_MAX))
-        and (job.keep_for is None or (type(job.keep_for) is int and 0 <= job.keep_for <= MAX_KEEP_FOR_US))
-        and (job.state == WAITING or job.state == LEASED)
-    )
+def _span(value: Any) -> Any:
+    return timedelta(0, 0, value) if type(value) is int else value
 
 
 def is_moment(value: Any) -> bool:

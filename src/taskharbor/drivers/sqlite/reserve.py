@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.sqlite.damage import damage_of
-from taskharbor.drivers.sqlite.records import JobRow, is_sound, lost_by, plain_record, record_of
+from taskharbor.drivers.sqlite.records import COLUMNS, UNREADABLE, JobRow, lost_by, plain_record, record_of, sound_row
 from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
-from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN_STATE, statement
+from taskharbor.drivers.sqlite.statements import UNKNOWN_STATE, statement
 from taskharbor.drivers.sqlite.transitions import move_clock, set_aside
 from taskharbor.model.ids import new_tokens
-from taskharbor.model.job import JobRecord
-from taskharbor.model.lease import Lease, Lost, Reserved
+from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.times import to_us
 
 READY = statement("ready")
@@ -29,7 +28,7 @@ BY_NUM = statement("by_num")
 NUM, IS_PLAIN = 0, -1  # the first column of both, and the last of ready.sql
 GROUP_HEAD = statement("group_head")
 NEXT_GROUP = statement("next_group")
-TAKE_GROUP_PLACE = statement("take_group_place")
+TAKE_GROUP_PLACE = "UPDATE taskharbor_groups SET inflight = inflight + 1, turn = NULL WHERE queue = ? AND name = ?"
 GRANT = statement("grant")
 IN_UNKNOWN_STATE = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE {UNKNOWN_STATE} LIMIT 1000"
 
@@ -50,12 +49,6 @@ class Grants:
         self._unwritten: dict[int, str] = {}  # num → token
         self.taken: list[Reserved] = []
 
-    def take(self, num: int, record: JobRecord, lost: Lost | None = None) -> None:
-        """Grant a lease on a job; `write` stores it."""
-        token = next(self._tokens)
-        self._unwritten[num] = token
-        self.taken.append(Reserved(record, Lease(record.id, record.queue, token, self.expires_at), lost))
-
     def take_rows(self, rows: Sequence[Sequence[Any]], queue: str) -> int:
         """Take the jobs of rows of ready.sql; returns how many were undamaged."""
         taken, expires_at, now, worker = self.taken, self.expires_at, self.began_at, self.worker
@@ -65,14 +58,11 @@ class Grants:
         whole = {row[NUM]: row for row in self.session.all(BY_NUM, _encode(special).decode())} if special else {}
         for row in rows:
             record = plain_record(row, queue, now, worker) if is_readable else None
-            if record is not None:  # as nearly always, so not by `take`: a call costs as much as the rest
+            if record is not None:  # as nearly always, so not by `take_row`: a call costs as much as the rest
                 unwritten[row[NUM]] = token = next(tokens)
                 taken.append(Reserved(record, Lease(record.id, queue, token, expires_at)))
             else:
-                job = JobRow(*(whole.get(row[NUM]) or self.session.one(BY_NUM, f"[{row[NUM]}]")))
-                record = self.record_under_lease(job)
-                if record is not None:
-                    self.take(job.num, record, lost_by(job))
+                self.take_row(whole.get(row[NUM]) or self.session.one(BY_NUM, f"[{row[NUM]}]"))
         return len(taken) - before
 
     def write(self) -> None:
@@ -81,15 +71,20 @@ class Grants:
             self.session.execute(GRANT, (self.expires, self.worker, self.now, _encode(self._unwritten).decode()))
             self._unwritten.clear()
 
-    def record_under_lease(self, job: JobRow) -> JobRecord | None:
-        """The record as it will read under its lease. None: it is damaged, and was set aside."""
-        if is_sound(job) and (not self.session.reads_any_text or damage_of(job) is None):
-            try:
-                return record_of(job, reserved=(self.began_at, self.worker))
-            except Exception:  # a column that does not decode: set_aside finds the reason again
-                pass
-        set_aside(self.session, job, self.now)
-        return None
+    def take_row(self, row: Sequence[Any]) -> bool:
+        """Take the job of a row of all columns. False: it is damaged, and was set aside."""
+        job = sound_row(row)
+        if job is not None and (not self.session.reads_any_text or damage_of(JobRow(*row)) is None):
+            record = record_of(job, reserved=(self.began_at, self.worker))
+            if UNREADABLE not in (record.depends_on, record.metadata, record.idempotency_key):
+                token = next(self._tokens)
+                self._unwritten[job.num] = token
+                self.taken.append(
+                    Reserved(record, Lease(record.id, record.queue, token, self.expires_at), lost_by(job))
+                )
+                return True
+        set_aside(self.session, JobRow(*row), self.now)
+        return False
 
 
 class QueueScan:
@@ -158,11 +153,8 @@ class QueueScan:
         if row is None:
             self.session.touch_group(self.queue.name, group)
             return False
-        job = JobRow(*row)
-        record = self.grants.record_under_lease(job)
-        if record is None:
+        if not self.grants.take_row(row):
             return False
-        self.grants.take(job.num, record, lost_by(job))
         self.grants.write()
         self.session.execute(TAKE_GROUP_PLACE, (self.queue.name, group))
         self.session.touch_group(self.queue.name, group)

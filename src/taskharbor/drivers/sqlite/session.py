@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from taskharbor.drivers.sqlite.records import JobRow
+from taskharbor.drivers.sqlite.records import COLUMNS, JobRow
 from taskharbor.drivers.sqlite.statements import statement
 
-LOAD = statement("load")
+LOAD = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE id = ?"
 SAVE = statement("save")
 GROUP_FLUSH = statement("group_flush")
 GROUP_TURN = statement("group_turn")
@@ -193,7 +193,7 @@ class WriteSession(ReadSession):
     def forget_queue(self, name: str) -> None:
         """Delete the row of a queue whose last job may have gone."""
         self.flush()
-        self.execute(QUEUE_FORGET, {"queue": name})
+        self.execute(QUEUE_FORGET, (name,))
         self._queues.pop(name, None)
 
     def note_arrival(self, queue: str) -> None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.notes import bad_notes
-from taskharbor.drivers.refusals import LeaseCode, check_lease, lease_refusal, no_job
+from taskharbor.drivers.refusals import LeaseCode, bad_notes, check_lease, lease_refusal, no_job
 from taskharbor.drivers.sqlite.enqueue import heir_of, plan_of, store_jobs
 from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, LEASED, JobRow, is_moment, maybe_us
 from taskharbor.drivers.sqlite.session import WriteSession
@@ -29,7 +27,6 @@ from taskharbor.model.times import from_us, to_us
 ACK = statement("ack")
 ACKED = statement("acked")
 EXTEND = statement("extend")
-EXTEND_WITH_NOTE = statement("extend_with_note")
 LEASED_BY = statement("leased_by")
 TOKEN_CHARACTERS = 32  # of a token that reserve makes
 
@@ -209,7 +206,8 @@ def extend(
 def _extend_one(
     session: WriteSession, lease: Lease, moment: int, until: int, note: bytes | None
 ) -> Lease | DriverError:
-    row = _move_end(session, lease, moment, until, note)
+    given = (until, note, lease.job_id, lease.token, moment)
+    row = session.one(EXTEND, *given)
     if row is None:
         job = session.load(lease.job_id)
         refused = refusal(job, lease, moment)
@@ -218,18 +216,11 @@ def _extend_one(
         assert job is not None
         # A worker with a faster clock saw it expire; by this caller's clock it holds, and stays so.
         move_clock(session, session.queue(job.queue), moment)
-        row = _move_end(session, lease, moment, until, note)
+        row = session.one(EXTEND, *given)
     queue, end = row
     if not is_moment(end):
         return lease_refusal(LeaseCode.EXPIRED, lease.job_id)
     return Lease(lease.job_id, queue, lease.token, from_us(end))
-
-
-def _move_end(session: WriteSession, lease: Lease, moment: int, until: int, note: bytes | None) -> Any:
-    """The queue and the new end of a lease that holds by the queue's clock, else None."""
-    if note is None:
-        return session.one(EXTEND, until, lease.job_id, lease.token, moment)
-    return session.one(EXTEND_WITH_NOTE, until, note or None, lease.job_id, lease.token, moment)
 
 
 def release(session: WriteSession, worker: str, now: datetime, keep: Sequence[str]) -> int:

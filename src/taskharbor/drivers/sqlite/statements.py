@@ -2,22 +2,16 @@
 
 In them `{columns}` stands for all columns of a job, `{light}` for the same without payload, result and trail, which may
 be large. `{unknown}` is the condition that a job is in an unknown state, `{stopped}` that it is in that or dead or
-cancelled.
+cancelled. `{has_jobs}` is the condition of has_jobs.sql.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from taskharbor.drivers.sqlite.records import COLUMNS
+
 FOLDER = Path(__file__).parent / "sql"
-
-COLUMNS = (
-    "num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, priority, holds, "
-    "type, payload, run_at, timeout, attempts, max_attempts, deliveries, lost, idempotency_key, grp, group_limit, "
-    "depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, result, "
-    "began_at, lost_at, trail, error_class, fingerprint, note, edits, keep_for"
-)
-
 
 LIGHT = (
     COLUMNS.replace(" payload", " x'' AS payload")
@@ -35,7 +29,10 @@ def statement(name: str) -> str:
     text = (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
     text = "\n".join(line for line in lines if line)
-    meanings = {"{columns}": COLUMNS, "{light}": LIGHT, "{unknown}": UNKNOWN_STATE, "{stopped}": STOPPED}
-    for word, meaning in meanings.items():
+    for word, meaning in _MEANINGS.items():
         text = text.replace(word, meaning)
     return text
+
+
+_MEANINGS = {"{columns}": COLUMNS, "{light}": LIGHT, "{unknown}": UNKNOWN_STATE, "{stopped}": STOPPED}
+_MEANINGS["{has_jobs}"] = statement("has_jobs")

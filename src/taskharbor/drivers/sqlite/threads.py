@@ -152,7 +152,7 @@ class CallThread(WorkThread[Call[S, Any]]):
 
 
 class BackgroundThread(WorkThread[Callable[[], object]]):
-    """A thread for what a coroutine may not wait for itself: the lock between processes, and the disk.
+    """A thread for work that would block an event loop: the lock between processes, and the disk.
 
     It does what it is given in order and to the end, even when the coroutine that waits for it is cancelled.
     """

@@ -16,19 +16,14 @@ Transitions change a loaded `JobRow`; the caller saves it, except where a docstr
 from __future__ import annotations
 
 import json
-from collections import Counter
-from operator import itemgetter
 
 from taskharbor.drivers.damage import damaged_reason
 from taskharbor.drivers.sqlite.damage import damage_of
-from taskharbor.drivers.sqlite.records import BLOCKED, DLQ, DONE, WAITING, JobRow, ids_json, is_moment
+from taskharbor.drivers.sqlite.records import BLOCKED, COLUMNS, DLQ, DONE, LEASED, WAITING, JobRow, ids_json, is_moment
 from taskharbor.drivers.sqlite.session import QueueRow, ReadSession, WriteSession
-from taskharbor.drivers.sqlite.statements import COLUMNS, statement
+from taskharbor.drivers.sqlite.statements import statement
 
-DUE = statement("move_due")
-EXPIRE = statement("move_expired")
-NOT_DUE = statement("move_back_due")
-NOT_EXPIRED = statement("move_back_expired")
+MOVE_CLOCK = statement("move_clock")
 DELETE = "DELETE FROM taskharbor_jobs WHERE num = ?"
 HOLD = statement("hold")
 LINK = statement("link")
@@ -52,39 +47,17 @@ HANDED_TO = "SELECT handed_to FROM taskharbor_jobs WHERE id = ?"
 
 def move_clock(session: WriteSession, queue: QueueRow, now: int) -> None:
     """Set the time of a queue (`at`) to `now`, and bring `lined` of its jobs up to date, if that changes any."""
-    at = queue.at
-    if now > at:
-        due = _by_num(session.all(DUE, queue.name, at, now))
-        expired = _by_num(session.all(EXPIRE, queue.name, at, now))
-        _note_move(session, queue, now, due, expired, -1)
-    elif now < at:
-        not_due = session.all(NOT_DUE, queue.name, now, at)
-        leased_again = session.all(NOT_EXPIRED, queue.name, now, at)
-        _note_move(session, queue, now, not_due, leased_again, 1)
-
-
-def _by_num(rows: list[tuple[str | None, int]]) -> list[tuple[str | None]]:
-    """The groups in a certain order, in which they get their turns: an UPDATE promises none. heads.py counts on it."""
-    return [(group,) for group, _ in sorted(rows, key=itemgetter(1))]
-
-
-def _note_move(
-    session: WriteSession,
-    queue: QueueRow,
-    now: int,
-    scheduled: list[tuple[str | None]],
-    leased: list[tuple[str | None]],
-    inflight: int,
-) -> None:
-    """`inflight`: what each leased job that moved adds to those inflight in its group."""
-    if not scheduled and not leased:
-        return
-    queue.at, queue.changed = now, True
-    for (group,) in scheduled:
+    after, until = sorted((queue.at, now))
+    moves_on = now == until
+    given = {"queue": queue.name, "after": after, "until": until, "lined": moves_on}
+    moved = session.execute(MOVE_CLOCK, given).fetchall()
+    if moved:
+        queue.at, queue.changed = now, True
+    # Sorted, because groups get their turns in this order and an UPDATE promises none; reading.py counts on it.
+    for state, _, group in sorted(moved):
         if group is not None:
-            session.touch_group(queue.name, group)
-    for group, count in Counter(group for (group,) in leased if group is not None).items():
-        session.touch_group(queue.name, group, inflight * count)
+            inflight = (-1 if moves_on else 1) if state == LEASED else 0
+            session.touch_group(queue.name, group, inflight)
 
 
 # The line

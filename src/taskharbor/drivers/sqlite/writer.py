@@ -22,15 +22,14 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from taskharbor.drivers.sqlite.connection import LOCK_TIMEOUT_S, FailureLog, FileConnection, is_busy, unavailable
 from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
 from taskharbor.drivers.sqlite.session import WouldBlock, WriteSession
 from taskharbor.drivers.sqlite.threads import Call, CallThread, Failed, Signal, deliver
-from taskharbor.drivers.sqlite.turns import FileLock, IsInterrupted, Turn, Turns
+from taskharbor.drivers.sqlite.turns import FileLock, IsInterrupted, Turns
 from taskharbor.drivers.sqlite.wal import Checkpointer, WalFile, WalSync
-from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
 
@@ -40,14 +39,9 @@ STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's virtual machine: some 0.1 ms
 FOREIGN_WRITER_WAIT_MS = 250  # for which the guard is kept while a program without our lock writes to the file
 
 
-class Written(NamedTuple, Generic[T]):
-    """A transaction that was committed."""
-
-    result: T
-    wal: WalFile | None  # to be synced before a durable call returns; None: the store does not promise that
-
-    def __repr__(self) -> str:
-        return shown(self, "wal")
+# A transaction that was committed: the result of a call, and the file to be synced before a durable call returns. None:
+# the store does not promise durability.
+Written: TypeAlias = tuple[T, WalFile | None]
 
 
 class LockedByOther(Exception):
@@ -127,14 +121,6 @@ class Writer:
             self.turns.take(timeout, is_interrupted)
         self.take_lock(timeout, is_interrupted)
 
-    def wait_for(self, turn: Turn, woken: threading.Event) -> None:
-        """Wait for this process's turn with a place in line that another thread may give up."""
-        self.turns.wait(turn, woken, LOCK_TIMEOUT_S)
-
-    async def wait_for_own(self) -> None:
-        """Wait for this process's turn in a coroutine."""
-        await self.turns.take_async(LOCK_TIMEOUT_S)
-
     def take_lock(self, timeout: float | None = None, is_interrupted: IsInterrupted | None = None) -> None:
         """In this process's turn: wait for the lock between processes. If it does not come, the turn is over."""
         try:
@@ -179,38 +165,43 @@ class Writer:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
                 self._inline_from = began + INLINE_PAUSE_S
                 return None
-            failure = self._failure(error)
-            if failure is error:
-                raise
-            raise failure from error
+            self._fail(error)
         finally:
             self._inline_deadline = math.inf
             self.file.guard.release()
         self._report(session.arrivals)
         if time.monotonic() - began > INLINE_BUDGET_S:
             self._inline_from = began + INLINE_PAUSE_S
-        return Written(result, self._wal if self.durable else None)
+        return result, self._wal if self.durable else None
 
     def write_here(
         self, work: Callable[[WriteSession], T], deadline: float, is_interrupted: IsInterrupted | None = None
     ) -> Written[T]:
         """Run a call on this thread, and wait for whatever is in the way until `deadline`."""
         try:
-            self.take_turn(min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S), is_interrupted)
-            try:
-                session, result = self._when_unlocked(partial(self._run_call, work, False), deadline)
-                wal = self._wal if self.durable else None
-            finally:
-                self.end_turn()
+            return self._write(partial(self._run_call, work, False), deadline, is_interrupted)
         except BaseException as error:
             if is_interrupted is not None and is_interrupted():
                 raise  # the caller gets what the signal handler raised, and the store has not failed
-            failure = self._failure(error)
-            if failure is error:
-                raise
-            raise failure from error
+            self._fail(error)
+
+    def _write(
+        self,
+        run: Callable[[sqlite3.Connection], tuple[WriteSession, T]],
+        deadline: float | None = None,
+        is_interrupted: IsInterrupted | None = None,
+    ) -> Written[T]:
+        """Commit what `run` does, in this process's turn; wait for whatever is in the way until `deadline`."""
+        left = None if deadline is None else min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S)
+        self.take_turn(left, is_interrupted)
+        try:
+            until = time.monotonic() + LOCK_TIMEOUT_S if deadline is None else deadline
+            session, result = self._when_unlocked(run, until)
+            wal = self._wal if self.durable else None
+        finally:
+            self.end_turn()
         self._report(session.arrivals)
-        return Written(result, wal)
+        return result, wal
 
     def _run_call(
         self, work: Callable[[WriteSession], T], inline: bool, connection: sqlite3.Connection
@@ -226,7 +217,7 @@ class Writer:
 
     def _run_batch(self, batch: list[Call[WriteSession, Any]]) -> Callable[[], None]:
         try:
-            results, wal = self._write_batch(batch)
+            results, wal = self._write(partial(self._run_calls, batch))
         except BaseException as error:
             failed = Failed(self._failure(error))
             return partial(deliver, [(call, failed) for call in batch])
@@ -234,23 +225,10 @@ class Writer:
 
     def _deliver(self, results: list[tuple[Call[WriteSession, Any], Any]], wal: WalFile | None) -> None:
         """Deliver results: those of durable calls when they are on the disk."""
-        if wal is None:
-            deliver(results)
-            return
-        deliver([(call, result) for call, result in results if not call.durable])
-        durable = [(call, result) for call, result in results if call.durable]
-        if durable:
+        durable = [pair for pair in results if pair[0].durable] if wal is not None else []
+        deliver([pair for pair in results if wal is None or not pair[0].durable])
+        if wal is not None and durable:
             self.wal_sync.submit(wal, durable)
-
-    def _write_batch(self, batch: list[Call[WriteSession, Any]]) -> tuple[list[Any], WalFile | None]:
-        self.take_turn()
-        try:
-            session, results = self._when_unlocked(partial(self._run_calls, batch), time.monotonic() + LOCK_TIMEOUT_S)
-            wal = self._wal if self.durable else None
-        finally:
-            self.end_turn()
-        self._report(session.arrivals)
-        return results, wal
 
     def _run_calls(
         self, batch: list[Call[WriteSession, Any]], connection: sqlite3.Connection
@@ -291,7 +269,10 @@ class Writer:
     def _transaction(self, run: Callable[[sqlite3.Connection], T], inline: bool = False) -> T:
         """Commit what `run` does in a transaction that it begins. In this process's turn, under the guard."""
         try:
-            connection = self._connection(inline)
+            connection = self.file.get_if_open() if inline else self.file.get()
+            # An inline call neither opens the file nor makes the first commit of a -wal file, which waits for the disk.
+            if connection is None or (inline and self._wal_is_empty):
+                raise WouldBlock
             try:
                 result = run(connection)
             except sqlite3.OperationalError as error:
@@ -316,14 +297,6 @@ class Writer:
                 if time.monotonic() > deadline:
                     raise unavailable(self.path, locked.error) from locked.error
                 time.sleep(0.001)  # or a thread that waits for the guard would never get it
-
-    def _connection(self, inline: bool) -> sqlite3.Connection:
-        if not inline:
-            return self.file.get()
-        connection = self.file.get_if_open()
-        if connection is None or self._wal_is_empty:  # the first commit of a -wal file waits for the disk
-            raise WouldBlock
-        return connection
 
     def _begin(self, connection: sqlite3.Connection, inline: bool) -> None:
         try:
@@ -362,6 +335,9 @@ class Writer:
         failure = unavailable(self.path, error) if isinstance(error, sqlite3.Error | OSError) else error
         self._failures.note(failure)
         return failure
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        raise self._failure(error)
 
     def _checkpoint_if_due(self) -> None:
         if self._is_checkpoint_due:

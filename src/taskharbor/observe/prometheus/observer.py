@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from taskharbor.model import events as e
+
+if TYPE_CHECKING:
+    from taskharbor.harbor import Harbor
+
+L = TypeVar("L", str, tuple[str, str])
 
 OTHER = "other"
 LABELS = ("queue", "type")
@@ -49,14 +54,6 @@ SLOTS: dict[type[e.ScheduleEvent], tuple[str, str]] = {
 }
 LATENESS = "taskharbor_schedule_lateness_seconds"
 WANTED = frozenset(COUNTERS) | frozenset(SLOTS) | {e.StoreBack, e.HandlerFreed, e.WorkerStopped}
-
-
-class Observed(Protocol):
-    """What `install` needs of a harbor."""
-
-    @property
-    def observers(self) -> tuple[e.Observer, ...]: ...
-    def observe(self, observer: e.Observer) -> None: ...
 
 
 class PrometheusObserver:
@@ -133,7 +130,9 @@ class PrometheusObserver:
             self._count_slots(event)
         elif kind in COUNTERS:
             job = getattr(event, "job", None)
-            pair = ("", "") if job is None else self._pair(job.queue, job.type)  # HandlerBlocked may have no job
+            pair = ("", "")  # HandlerBlocked may have no job
+            if job is not None:
+                pair = self._bounded(self._pairs, (job.queue, job.type), (OTHER, OTHER))
             if isinstance(event, e.JobEnqueued) and event.existed:
                 self._deduplicated.labels(*pair).inc()
                 return
@@ -151,7 +150,7 @@ class PrometheusObserver:
             slots = event.missed
         elif isinstance(event, e.ScheduleSkipped):
             slots = event.skipped
-        self._slots[type(event)].labels(self._schedule(event.schedule)).inc(slots)
+        self._slots[type(event)].labels(self._bounded(self._schedules, event.schedule, OTHER)).inc(slots)
 
     def _note_stuck(self, worker: str, slots: int) -> None:
         with self._lock:
@@ -161,25 +160,18 @@ class PrometheusObserver:
                 self._stuck.pop(worker, None)
             self._stuck_slots.set(sum(self._stuck.values()))
 
-    def _schedule(self, name: str) -> str:
+    def _bounded(self, known: set[L], labels: L, others: L) -> L:
+        """These labels, if they are among the first; else those that all others share."""
+        if labels in known:
+            return labels
         with self._lock:
-            if name in self._schedules or len(self._schedules) < self._max_label_sets:
-                self._schedules.add(name)
-                return name
-        return OTHER
-
-    def _pair(self, queue: str, type: str) -> tuple[str, str]:
-        pair = (queue, type)
-        if pair in self._pairs:
-            return pair
-        with self._lock:
-            if pair in self._pairs or len(self._pairs) < self._max_label_sets:
-                self._pairs.add(pair)
-                return pair
-        return (OTHER, OTHER)
+            if labels in known or len(known) < self._max_label_sets:
+                known.add(labels)
+                return labels
+        return others
 
 
-def install(harbor: Observed) -> None:
+def install(harbor: Harbor) -> None:
     """Attach a PrometheusObserver to a harbor, unless it has one."""
     if not any(isinstance(observer, PrometheusObserver) for observer in harbor.observers):
         harbor.observe(PrometheusObserver())

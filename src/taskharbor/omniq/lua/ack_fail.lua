@@ -1,6 +1,6 @@
 -- Ack a failure. In: mark, id, token, error or ''. Out: RETRY, due_ms or FAILED.
 even_if_full()
-local mark, id, token, message = argument[3], argument[4], argument[5], argument[6]
+local mark, id, token, message = unpack(ARGS, 4)
 local earlier = earlier_reply(id, mark)
 if earlier == 'FAILED' then return {'FAILED'} end
 if earlier then return {'RETRY', earlier} end

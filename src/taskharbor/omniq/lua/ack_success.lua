@@ -1,6 +1,6 @@
 -- Ack a success. In: mark, id, token. Out: OK.
 even_if_full()
-local mark, id, token = argument[3], argument[4], argument[5]
+local mark, id, token = unpack(ARGS, 4)
 if earlier_reply(id, mark) then return 'OK' end
 local job, code = held(id, token)
 if not job then return refuse(code) end

@@ -2,8 +2,8 @@
 -- are deleted, as other clients expect, but the counted children are kept for a while: a child whose worker died after the last
 -- ack and before it acted on it gets 0 again.
 even_if_full()
-local child = argument[3]
-local count_at, done_at, over_at = base .. ':count', base .. ':done', base .. ':th:over'
+local child = unpack(ARGS, 4)
+local count_at, done_at, over_at = key(q, 'count'), key(q, 'done'), key(q, 'th:over')
 local left = tonumber(call('GET', count_at) or '')
 if not left then
   if call('SISMEMBER', over_at, child) == 1 then return 0 end
@@ -17,5 +17,5 @@ if left > 0 then return left end
 call('DEL', over_at)
 call('RENAME', done_at, over_at)
 call('PEXPIRE', over_at, 86400000)
-call('DEL', count_at, base .. ':th:begun')
+call('DEL', count_at, key(q, 'th:begun'))
 return 0

@@ -1,18 +1,12 @@
 -- What the scripts of taskharbor.omniq share, after the driver's library fragments.
--- KEYS[1]: `B:meta`, which never exists. ARGV[1]: a MessagePack array; its first item is whether this is a Cluster, its
--- second the time in milliseconds, 0: by the server's clock.
+-- `home` is the queue, on one server too; `now` is 0: by the server's clock.
 -- without: 99_sweep
 
-local argument = cmsgpack.unpack(ARGV[1])
-local base = string.sub(KEYS[1], 1, -6)
-local q = string.match(base, '^{([^{}]+)}$') or base
-
-local clock = argument[2]
-if clock == 0 then
+local q = th.home
+if th.now == 0 then
   local time = call('TIME')
-  clock = time[1] * 1000 + floor(time[2] / 1000)
+  th.now = time[1] * 1000 + floor(time[2] / 1000)
 end
-th.begin(clock, argument[1], q)
 th.trusting = true   -- a job in a list may run: the client that put it there decided so
 
 local function refuse(code)
@@ -50,6 +44,14 @@ end
 
 local function is_last(job)
   return whole(job.attempt) >= max(1, whole(job.max_attempts))
+end
+
+-- The reply to a call about several ids: each with what became of it.
+local function for_each(ids, change)
+  local results = {}
+  for _, id in ipairs(ids) do add(results, id, change(id)) end
+  th.finish()
+  return results
 end
 
 -- To the end of its list. The order is that of entering; due jobs enter by an operation of their own.

@@ -1,7 +1,7 @@
 -- Give back a job whose handler did not finish. In: mark, id, token. Out: OK. No attempt is spent: the
 -- leases granted stay what they are, and one more may be granted.
 even_if_full()
-local mark, id, token = argument[3], argument[4], argument[5]
+local mark, id, token = unpack(ARGS, 4)
 if earlier_reply(id, mark) then return 'OK' end
 local job, code = held(id, token)
 if not job then return refuse(code) end

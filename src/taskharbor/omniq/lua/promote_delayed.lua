@@ -2,7 +2,7 @@
 -- (due, arrival). An id without a record, or whose record is in another state, is dropped.
 even_if_full()
 local at = safe_key(q, 'delayed')
-local due = call('ZRANGEBYSCORE', at, '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
+local due = call('ZRANGEBYSCORE', at, '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, ARGS[4])
 local ready, ids, damaged = {}, {}, {}
 for index = 1, #due, 2 do
   local id = due[index]

@@ -1,8 +1,7 @@
 -- Publish. In: mark, id, payload, max_attempts, timeout_ms, backoff_ms, due_ms or 0, gid or '', group_limit or 0.
 -- Out: the id. A job that is alive stays as it is; an id whose job has ended begins anew, with nothing left of it.
 unless_full()
-local mark, id, payload = argument[3], argument[4], argument[5]
-local due, gid, limit = argument[9], argument[10], argument[11]
+local mark, id, payload, max_attempts, timeout_ms, backoff_ms, due, gid, limit = unpack(ARGS, 4)
 
 local job = th.load(q, id)
 if job then
@@ -16,8 +15,8 @@ end
 
 local now = n(th.now)
 local fields = {
-  'id', id, 'payload', payload, 'attempt', '0', 'max_attempts', n(argument[6]), 'timeout_ms', n(argument[7]),
-  'backoff_ms', n(argument[8]), 'created_ms', now, 'queued_ms', now, 'lease_token', '', 'lock_until_ms', '',
+  'id', id, 'payload', payload, 'attempt', '0', 'max_attempts', n(max_attempts), 'timeout_ms', n(timeout_ms),
+  'backoff_ms', n(backoff_ms), 'created_ms', now, 'queued_ms', now, 'lease_token', '', 'lock_until_ms', '',
   'th_pub', mark,
 }
 if gid ~= '' then

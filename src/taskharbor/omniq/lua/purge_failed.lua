@@ -1,7 +1,7 @@
 -- Delete failed jobs that failed before a moment, oldest first. In: the moment, how many at most. Out: how many were.
 -- One that an unfinished job depends on stays.
 even_if_full()
-local before, most = argument[3], argument[4]
+local before, most = unpack(ARGS, 4)
 local at, back, gone = safe_key(q, 'failed'), 1, 0
 while gone < most do
   local id = call('LINDEX', at, -back)

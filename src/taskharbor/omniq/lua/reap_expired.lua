@@ -2,7 +2,7 @@
 -- by ack_fail, with a reason; one of TaskHarbor's becomes ready again, and its worker decides what that means.
 even_if_full()
 local REASON = 'LeaseExpired: the lease ended without an ack'
-local over = call('ZRANGEBYSCORE', safe_key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
+local over = call('ZRANGEBYSCORE', safe_key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, ARGS[4])
 for index = 1, #over, 2 do
   local id, at = over[index], tonumber(over[index + 1])
   local job = th.load(q, id)

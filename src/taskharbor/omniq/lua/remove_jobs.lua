@@ -1,7 +1,7 @@
 -- Remove jobs from a lane. In: the lane, ids. Out: id, '' or a code, id, … Everything is checked before anything is
 -- changed. Searching a list takes time that grows with the list.
 even_if_full()
-local lane, results = argument[3], {}
+local lane, ids = unpack(ARGS, 4)
 local STATES = {wait = 'wait', gwait = 'wait', delayed = 'delayed', failed = 'failed', completed = 'completed'}
 
 local function stands(id, job)
@@ -27,9 +27,4 @@ local function remove(id)
   return ''
 end
 
-for _, id in ipairs(argument[4]) do
-  results[#results + 1] = id
-  results[#results + 1] = remove(id)
-end
-th.finish()
-return results
+return for_each(ids, remove)

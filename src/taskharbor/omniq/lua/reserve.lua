@@ -2,7 +2,7 @@
 -- gid, token, max_attempts, how long the lease lasts. The same call sent again returns the same job: a key that
 -- lives for a minute stores the job of a token.
 even_if_full()
-local token = argument[3]
+local token = ARGS[4]
 local given_key = key(q, 'th:grant:' .. token)
 
 local function reply(id)

@@ -1,6 +1,6 @@
 -- Failed jobs begin anew. In: mark, ids. Out: id, '' or a code, id, …
 even_if_full()
-local mark, results = argument[3], {}
+local mark, ids = unpack(ARGS, 4)
 
 local function again(id)
   if id == '' then return 'BAD_JOB_ID' end
@@ -21,9 +21,4 @@ local function again(id)
   return ''
 end
 
-for _, id in ipairs(argument[4]) do
-  results[#results + 1] = id
-  results[#results + 1] = again(id)
-end
-th.finish()
-return results
+return for_each(ids, again)

@@ -14,22 +14,22 @@ import asyncio
 import logging
 import os
 import secrets
-import socket
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from taskharbor.worker.settings import SupervisorSettings
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.restart_loop import RestartLoop
+from taskharbor.worker.supervisor.roles import RestartLoop
+
+if TYPE_CHECKING:
+    from taskharbor.observe.http_port import HttpPort
 
 logger = logging.getLogger("taskharbor")
 
 MAX_CONNECTIONS = 32
-TIMEOUT_S = 5.0  # for a request and its response
-MAX_REQUEST_BYTES = 16 * 1024
-ACCEPT_PAUSE_S = 1.0  # when no connection could be accepted
-END = b"\r\n\r\n"
+TIMEOUT_S = 5.0  # for the supervisor to respond
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
@@ -102,93 +102,6 @@ def _one(process: Process, now: float) -> ProcessReport:
     )
 
 
-class HttpPort:
-    """Serves what `respond` makes of a method and a path: one short request for each connection, however many others
-    connect and send nothing. `open` raises OSError if the port is not available.
-
-    At most `MAX_CONNECTIONS` are open: when one more arrives, the oldest is closed. A probe sends its request at once
-    and gets its response at once, so it is never the oldest for long. When no file descriptor is left, that is logged
-    once, and accepting is retried every second (asyncio's own server tries a hundred times at once, and logs each).
-    """
-
-    def __init__(self, respond: Callable[[bytes, bytes], bytes]) -> None:
-        self._respond = respond
-        self._loop = asyncio.get_running_loop()
-        self._listeners: list[socket.socket] = []
-        self._open: dict[asyncio.Task[None], None] = {}  # the oldest first
-        self._warned = False
-
-    async def open(self, host: str, port: int) -> None:
-        """Listen."""
-        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        try:
-            for family, kind, protocol, _, address in dict.fromkeys(addresses):
-                listener = socket.socket(family, kind, protocol)
-                self._listeners.append(listener)
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listener.bind(address)
-                listener.listen(MAX_CONNECTIONS)
-                listener.setblocking(False)
-        except OSError:
-            self.close()
-            raise
-        for listener in self._listeners:
-            self._loop.add_reader(listener, self._accept, listener)
-
-    def close(self) -> None:
-        """Close the port and all connections."""
-        for listener in self._listeners:
-            if listener.fileno() >= 0:
-                self._loop.remove_reader(listener)
-            listener.close()
-        for task in self._open:
-            task.cancel()
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            if not self._warned:
-                logger.warning("the port for probes cannot answer: %s", os.strerror(error.errno or 0))
-            self._warned = True
-            self._loop.remove_reader(listener)
-            self._loop.call_later(ACCEPT_PAUSE_S, self._go_on, listener)
-            return
-        self._warned = False
-        connection.setblocking(False)
-        task = self._loop.create_task(self._serve(connection))
-        self._open[task] = None
-        task.add_done_callback(lambda done: self._open.pop(done, None))
-        if len(self._open) > MAX_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.cancel()
-
-    def _go_on(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:
-            self._loop.add_reader(listener, self._accept, listener)
-
-    async def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            try:
-                async with asyncio.timeout(TIMEOUT_S):
-                    request = b""
-                    while END not in request and len(request) < MAX_REQUEST_BYTES:
-                        more = await self._loop.sock_recv(connection, MAX_REQUEST_BYTES)
-                        if not more:
-                            return
-                        request += more
-                    words = request.split(b" ", 2)
-                    if len(words) == 3:  # else it is not HTTP
-                        await self._loop.sock_sendall(connection, self._respond(words[0], words[1].partition(b"?")[0]))
-            except (OSError, TimeoutError):
-                return
-
-
 class Unusable(Exception):
     """The file cannot be written or the port is not available: one line that says why."""
 
@@ -206,9 +119,11 @@ class Probes:
     async def start(self) -> None:
         """Begin, or raise Unusable."""
         if self._port is not None:
-            self._listening = HttpPort(self._response)
+            from taskharbor.observe.http_port import HttpPort  # only where a port is asked for
+
+            self._loop = asyncio.get_running_loop()
             try:
-                await self._listening.open(self._host, self._port)
+                self._listening = HttpPort(self._host, self._port, self._respond, "probes", MAX_CONNECTIONS)
             except OSError as error:
                 raise Unusable(f"--health-port {self._port} on {self._host}: {_reason(error)}") from error
         if self._file is not None:
@@ -220,7 +135,7 @@ class Probes:
     async def stop(self) -> None:
         """Close the port, and delete the file: a worker that has ended is not healthy."""
         if self._listening is not None:
-            self._listening.close()
+            await asyncio.to_thread(self._listening.close)
         if self._file is not None:
             try:
                 os.unlink(self._file)
@@ -243,23 +158,27 @@ class Probes:
         """Replace the file atomically."""
         await asyncio.to_thread(_replace, path, msgspec.json.encode(self._report()) + b"\n")
 
-    def _response(self, method: bytes, path: bytes) -> bytes:
-        if method not in (b"GET", b"HEAD"):
-            return _http("405 Method Not Allowed", b'{"error": "expected GET"}\n', method)
-        if path not in (b"/", b"/health", b"/live", b"/ready"):
-            return _http("404 Not Found", b'{"error": "expected /live or /ready"}\n', method)
-        report = self._report()
-        fine = report.ok or path == b"/live"
-        body = msgspec.json.encode(report) + b"\n"
-        return _http("200 OK" if fine else "503 Service Unavailable", body, method)
+    def _respond(self, environ: dict[str, Any], start: Callable[..., object]) -> list[bytes]:
+        """The WSGI application, in a thread of its own. The report comes from the supervisor's loop."""
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if method not in ("GET", "HEAD"):
+            status, body = "405 Method Not Allowed", b'{"error": "expected GET"}\n'
+        elif path not in ("/", "/health", "/live", "/ready"):
+            status, body = "404 Not Found", b'{"error": "expected /live or /ready"}\n'
+        else:
+            try:
+                report = asyncio.run_coroutine_threadsafe(self._report_on_loop(), self._loop).result(TIMEOUT_S)
+            except (TimeoutError, RuntimeError):  # the loop stands still, or is closed
+                status, body = "500 Internal Server Error", b'{"error": "the supervisor does not respond"}\n'
+            else:
+                status = "200 OK" if report.ok or path == "/live" else "503 Service Unavailable"
+                body = msgspec.json.encode(report) + b"\n"
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+        start(status, list(headers.items()))
+        return [] if method == "HEAD" else [body]
 
-
-def _http(status: str, body: bytes, method: bytes) -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + (b"" if method == b"HEAD" else body)
+    async def _report_on_loop(self) -> HealthReport:
+        return self._report()
 
 
 def _reason(error: OSError) -> str:

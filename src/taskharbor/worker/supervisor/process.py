@@ -25,7 +25,7 @@ from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.safe_repr import shown
 from taskharbor.worker.health import Health
 from taskharbor.worker.heart import OVERDUE_S
-from taskharbor.worker.supervisor import messages, process_session
+from taskharbor.worker.supervisor import messages, process_end
 
 LAST_MESSAGES_S = 0.5  # to read what a dead process had sent; only a stray copy of its socket makes that last
 REPLACE_FROM = 0.9  # of --max-jobs: from here on a process is replaced
@@ -144,7 +144,7 @@ class Process:
         if self.state != "gone":
             self.killed = self.told_to_end = True
             if self.pid and self.code is None:
-                process_session.kill(self.pid)
+                process_end.kill(self.pid)
 
     def tire(self, why: str) -> None:
         """Have it replaced."""
@@ -200,7 +200,7 @@ class Process:
         if self._popen is not None:
             self._popen.returncode = code
         if self.pid and (not self.told_to_end or self.killed):
-            process_session.kill(self.pid)
+            process_end.kill(self.pid)
 
     async def finish(self) -> None:
         """Read what it had still sent, and close the socket."""

@@ -1,25 +1,139 @@
-"""The roles that single processes of a supervisor have: the spare, those that run suspects, and the one that stores the
-schedules of the application.
+"""The roles of a supervisor's processes: those that serve, the spare, those that run suspects, and the one that stores
+the schedules of the application.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
+from taskharbor.model.clock import Clock
 from taskharbor.model.events import Observers
-from taskharbor.model.process_events import SuspectDied, SuspectStarted
+from taskharbor.model.process_events import ProcessDied, ProcessEnded, ProcessReplaced, SuspectDied, SuspectStarted
 from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.process import Process, held_lease
-from taskharbor.worker.supervisor.restart_loop import RestartLoop
+from taskharbor.worker.waiting import first_of
 
-FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 600.0  # without a spare after one has died
+STEADY_S = 10.0  # of service, after which a death counts as the first again
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0  # before a process that died is replaced
+SPARE_FIRST_PAUSE_S, SPARE_MAX_PAUSE_S = 5.0, 600.0  # without a spare after one has died
 MEMORY_CHECK_S = 60.0  # until free memory is checked again
 FREE_FACTOR = 2  # times the memory of the largest process must be free, so that a spare takes at most half of it
 RETURN_DELAY_S = 1.0  # of a suspect that is given back; plus up to as much again
+
+
+class RestartLoop:
+    """Keeps one process running until `close`, and starts another one whenever it ends.
+
+    start ──► serving ──died──► wait (0, 0.5, 1, 2 … 30 s) ──► start
+                 │ tired (--max-jobs, --max-memory): the next one starts, and when it serves this one retires
+                 └ asked to restart (--reload): stop in a hurry, then start at once
+
+    `number`: which of the supervisor's processes it is.
+    """
+
+    def __init__(
+        self, number: int, clock: Clock, start: Callable[[int], Awaitable[Process]], observers: Observers
+    ) -> None:
+        self.number = number
+        self.process: Process | None = None
+        self.restarts = -1
+        self.polled_at: float | None = None
+        self._clock = clock
+        self._start = start
+        self._observers = observers
+        self._closed = asyncio.Event()
+        self._restart = asyncio.Event()
+        self._deaths = 0
+        self.waits_for_change = False  # with --reload: it cannot start before a source has changed
+
+    def close(self) -> None:
+        """Start no more processes."""
+        self._closed.set()
+
+    def restart(self) -> None:
+        """The program has changed: end the process that serves, and start another at once."""
+        self._deaths = 0
+        self._restart.set()
+        if self.process is not None:
+            self.process.stop(hurry=True)
+
+    async def run(self) -> None:
+        """Run until it is closed."""
+        process = await self._next()
+        while not self._closed.is_set():
+            await self._first_of(process.gone.wait(), process.tired.wait())
+            if process.gone.is_set():
+                await self._rest(process)
+                if not self._closed.is_set():
+                    process = await self._next()
+            elif process.tired.is_set():
+                process = await self._replace(process)
+
+    async def _next(self) -> Process:
+        self._restart.clear()
+        self.restarts += 1
+        self.process = await self._start(self.number)
+        return self.process
+
+    async def _replace(self, old: Process) -> Process:
+        """Start another process; the old one serves until the new one does."""
+        new = await self._start(self.number)
+        await self._first_of(new.ready.wait(), new.gone.wait(), old.gone.wait())
+        if not new.ready.is_set() and not old.gone.is_set():
+            if not self._closed.is_set():
+                self._deaths += 1
+                await self._first_of(asyncio.sleep(self._pause()), old.gone.wait())
+            return old
+        self.process = new
+        self.restarts += 1
+        if old.gone.is_set():
+            self._report_end(old, 0.0)
+        elif old.state == "running":
+            self._observers.emit(ProcessReplaced(old.pid, self.number, old.why))
+            old.retire()
+        return new
+
+    async def _rest(self, process: Process) -> None:
+        """Report the end of a process, and wait before the next start."""
+        if self._closed.is_set():
+            return
+        if self.waits_for_change:
+            await self._first_of(self._restart.wait())
+        elif process.told_to_end or process.done:
+            self._report_end(process, 0.0)
+        else:
+            # One that never served may have taken long to fail, in its lifespan for example: that is not steady.
+            if process.ready.is_set() and self._clock.monotonic() - process.started_at > STEADY_S:
+                self._deaths = 0
+            seconds = self._pause()
+            self._deaths += 1
+            self._report_end(process, seconds)
+            await self._first_of(asyncio.sleep(seconds), self._restart.wait())
+
+    def _report_end(self, process: Process, seconds: float) -> None:
+        if not process.pid:
+            return  # ProcessNotStarted was emitted
+        if process.told_to_end:
+            self._observers.emit(ProcessEnded(process.pid, self.number, process.cause))
+        elif process.done:
+            self._observers.emit(ProcessReplaced(process.pid, self.number, process.why))
+        else:
+            self._observers.emit(ProcessDied(process.pid, self.number, process.cause, round(seconds, 1)))
+
+    def _pause(self) -> float:
+        if self._deaths == 0:
+            return 0.0
+        seconds: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._deaths - 1, 16))
+        return seconds * (1 + random.random() / 4)
+
+    async def _first_of(self, *waiters: Awaitable[object]) -> None:
+        """Wait for the first of these, or for `close`."""
+        await first_of(*waiters, self._closed.wait())
 
 
 class Spare:
@@ -77,7 +191,7 @@ class Spare:
     def died(self, now: float) -> None:
         """The spare has exited or was killed, perhaps for its memory: wait before another one."""
         self.process = None
-        self._not_before = now + min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0**self._deaths)
+        self._not_before = now + min(SPARE_MAX_PAUSE_S, SPARE_FIRST_PAUSE_S * 2.0**self._deaths)
         self._deaths = min(self._deaths + 1, 16)
 
 

@@ -26,8 +26,7 @@ from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.probes import HealthReport, Probes, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.restart_loop import RestartLoop
-from taskharbor.worker.supervisor.roles import Declarations, Spare, Suspects
+from taskharbor.worker.supervisor.roles import Declarations, RestartLoop, Spare, Suspects
 from taskharbor.worker.supervisor.signals import SupervisorSignals
 from taskharbor.worker.supervisor.source_watch import SourceWatch
 

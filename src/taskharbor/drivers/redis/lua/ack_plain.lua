@@ -2,11 +2,10 @@
 -- acks: queue, id, token, result or false of each, one after the other.
 -- Returns how many of them, from the first on, were acks of plain jobs and are applied. settle.lua does the rest.
 -- needs: 10_keys 15_omniq_stats 18_omniq_index 20_bookkeeping 25_key_repair 40_groups 46_plain_acks
-local now, cluster, home, acks = unpack(cmsgpack.unpack(ARGV[1]))
+local acks = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local count, queues, at, groups = 0, {}, {}, {}
-now = n(now)
+local now = n(th.now)
 
 -- Everything is read before anything is written. at: the keys of the records in order, and each of these keys → true: an id that comes
 -- twice is left to settle.lua.

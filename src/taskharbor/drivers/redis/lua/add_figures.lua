@@ -2,7 +2,7 @@
 -- rows: name of an hour's hash (see figures.py), field and number of each, one after the other; oldest_ms: the moment before which figures
 -- count no longer; oldest: the name before which all hashes are too old. Returns how many of those were deleted.
 -- needs: 10_keys
-local now, cluster, home, rows, oldest_ms, oldest = unpack(cmsgpack.unpack(ARGV[1]))
+local rows, oldest_ms, oldest = unpack(ARGS, 4)
 even_if_full()
 local MAX_FORGOTTEN = 1000
 local hours, prefix = '{th:fig}:hours', '{th:fig}:at:'

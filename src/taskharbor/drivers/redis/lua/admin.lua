@@ -5,9 +5,8 @@
 -- `needed N`: N unfinished jobs depend on it. A call that had to search long lists stops early, and returns results only for the jobs
 -- it came to.
 -- without: 99_sweep
-local now, cluster, home, operation, jobs, run_at, reset_attempts, reason = unpack(cmsgpack.unpack(ARGV[1]))
+local operation, jobs, run_at, reset_attempts, reason = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 run_at = run_at or nil
 
 -- The state in the contract's words.

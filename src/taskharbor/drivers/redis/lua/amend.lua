@@ -1,11 +1,10 @@
 -- Change stored jobs that are not running.
--- changes: {id, queue or false, deliveries, edits, new values by field}; the fields: payload, due_ms (number or false), th_pri, th_max,
+-- jobs: {id, queue or false, deliveries, edits, new values by field}; the fields: payload, due_ms (number or false), th_pri, th_max,
 -- timeout_ms with th_x. Returns for each 0: changed, 1: no such job, 2: it was reserved or amended since, else text: the state that cannot
--- be changed. A call that had to search long lists stops early, and returns results only for the changes it came to.
+-- be changed. A call that had to search long lists stops early, and returns results only for the jobs it came to.
 -- without: 99_sweep
-local now, cluster, home, changes = unpack(cmsgpack.unpack(ARGV[1]))
+local jobs = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 
 -- Why a job cannot be changed, in the contract's words; nil if it can.
 local function refused(job)
@@ -48,7 +47,7 @@ local function change(q, id, job, deliveries, edits, values)
 end
 
 local results = {}
-for index, item in ipairs(changes) do
+for index, item in ipairs(jobs) do
   if th.searched >= 100000 then break end
   local id, q = item[1], item[2] or th.locate(item[1])
   local job = q and th.load(q, id)

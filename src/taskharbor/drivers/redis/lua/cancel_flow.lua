@@ -3,9 +3,8 @@
 -- Returns how many jobs were cancelled, whether the flow has any record, its queues, and where to go on: the number of a queue
 -- (0: that was all) and a cursor.
 -- without: 99_sweep
-local now, cluster, home, flow, queues, reason, generation, queue_number, cursor = unpack(cmsgpack.unpack(ARGV[1]))
+local flow, queues, reason, generation, queue_number, cursor = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 queues = queues or flow_queues(flow)
 local number, any = 0, false
 for _, q in ipairs(queues) do

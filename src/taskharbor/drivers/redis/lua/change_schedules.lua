@@ -4,11 +4,10 @@
 -- Returns for each 1: the row is as wanted now, 0: it has another revision.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 -- with: schedules_read schedules_store schedules_write
-local now, cluster, home, changes = unpack(cmsgpack.unpack(ARGV[1]))
+local changes = unpack(ARGS, 4)
 local brings = false
 for _, change in ipairs(changes) do brings = brings or #change[4] > 0 or (change[3] and not change[2]) end
 if brings then unless_full() else even_if_full() end
-th.begin(now, cluster, home)
 
 local function apply(name, expect, to, jobs)
   local row = th.schedule(name)

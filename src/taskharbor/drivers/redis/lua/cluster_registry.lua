@@ -11,7 +11,7 @@
 --   list   queues: added to a list of queues, with the present time
 --   drop   queue, seconds: removed from the list, unless it was listed again since
 -- needs: 10_keys 12_locations 13_locate
-local now, cluster, home, operation, at, values = unpack(cmsgpack.unpack(ARGV[1]))
+local operation, at, values = unpack(ARGS, 4)
 if operation == 'claim' then unless_full() else even_if_full() end
 local results = {}
 if operation == 'list' then
@@ -57,7 +57,7 @@ if operation == 'unstored' then
   return #values
 end
 -- A client that claims a known id may be about to store it again. So deleting the old job leaves the location, for as long as a message
--- that brings the new one may be under way (outbox.py). If the job never comes, the location is forgotten (cluster_locations.py).
+-- that brings the new one may be under way (outbox.py). If the job never comes, the location is forgotten (cluster_registry.py).
 local CLAIMED_FOR = 86400      -- seconds
 local claimed, clock, any_marked = at .. ':claimed', tonumber(call('TIME')[1]), call('EXISTS', marked) == 1
 for index = 1, #values, 2 do

@@ -2,7 +2,7 @@
 --   step named: source `groups:ready` or `active`, cursor → the groups that a slice of it names, and the next cursor
 --   step waiting: groups → how many jobs wait in them
 -- without: 80_store 95_fence 97_read 98_housekeeping 99_sweep
-local now, cluster, home, q, step, source, cursor, groups = unpack(cmsgpack.unpack(ARGV[1]))
+local q, step, source, cursor, groups = unpack(ARGS, 4)
 if step == 'waiting' then
   local number = 0
   for _, gid in ipairs(groups) do number = number + (try('LLEN', group_key(q, gid, 'wait')) or 0) end

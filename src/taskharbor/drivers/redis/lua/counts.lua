@@ -2,10 +2,10 @@
 -- Returns for each queue ready, scheduled, inflight, blocked, done, dlq, cancelled, paused, and 1 if the waiting jobs of groups are
 -- not among the ready ones, because finding the groups would read too much (count_groups.lua).
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local now, cluster, home, queues = unpack(cmsgpack.unpack(ARGV[1]))
+local queues = unpack(ARGS, 4)
 local FEW = 2000
 local results, looked = {}, 0
-now = n(now)
+local now = n(th.now)
 
 -- Counting never fails: a key that holds something else counts as empty.
 local function size(command, at, ...)

@@ -2,7 +2,7 @@
 -- Returns for each damaged queue its name, how many keys were moved to `th:damaged`, name and type of some of them by turns, how many
 -- jobs were restored and how many set aside in the last day, and how many messages cannot be delivered.
 -- without: 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local now, cluster, home, queues = unpack(cmsgpack.unpack(ARGV[1]))
+local queues = unpack(ARGS, 4)
 local results, clock = {}, tonumber(call('TIME')[1])
 for _, q in ipairs(queues) do
   local kept, number = {}, 0

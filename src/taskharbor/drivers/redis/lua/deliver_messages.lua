@@ -3,15 +3,14 @@
 -- arguments}. Returns for each 1: applied, 0: not yet, 2: it can never be applied.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 -- with: schedules_store
-local now, cluster, home, patience_s, messages = unpack(cmsgpack.unpack(ARGV[1]))
+local patience_s, messages = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local AWAY = {'OOM', 'READONLY', 'NOREPLICAS', 'MISCONF', 'non local key'}
 local clock, results = tonumber(call('TIME')[1]), {}
 for index, message in ipairs(messages) do
   th.number, th.now = message[2], message[4]
   th.young = clock - message[3] < patience_s
-  local fine, answer = pcall(function() return receive[message[1]](home, unpack(message[5])) end)
+  local fine, answer = pcall(function() return receive[message[1]](th.home, unpack(message[5])) end)
   if fine then
     results[index] = answer == 'later' and 0 or 1
   else

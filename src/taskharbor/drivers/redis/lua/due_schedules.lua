@@ -4,7 +4,7 @@
 -- due ones.
 -- needs: 10_keys 28_utf8
 -- with: schedules_read
-local now, cluster, home, queues, after, before, count = unpack(cmsgpack.unpack(ARGV[1]))
+local queues, after, before, count = unpack(ARGS, 4)
 local upcoming, upcoming_q, found = nil, nil, {}
 
 -- Only moments are compared here: Lua would compare other texts by the rules of a language.

@@ -3,9 +3,8 @@
 -- returns STALE and stores nothing; else OK. needed: {queue, id, whether its heir is gone} of the dependencies outside the call.
 -- Not planned: returns for each job 0: stored, 1: its id is known, or the id of the job that has its idempotency key.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local now, cluster, home, planned, jobs, needed, flows = unpack(cmsgpack.unpack(ARGV[1]))
+local planned, jobs, needed, flows = unpack(ARGS, 4)
 unless_full()
-th.begin(now, cluster, home)
 if planned then
   if not th.plan_holds(th.jobs_here(jobs), needed) then return 'STALE' end
   th.store_everywhere(jobs, flows or nil)

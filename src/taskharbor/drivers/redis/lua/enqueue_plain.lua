@@ -4,10 +4,10 @@
 -- Returns OK: all are stored. SLOW: nothing has changed, enqueue.lua has to do it. DUE: the same, because due jobs come first or a
 -- key has to be repaired.
 -- needs: 10_keys 12_locations 15_omniq_stats 16_id_pages 45_plain_jobs
-local now, cluster, home, q, jobs, sorted_ids = unpack(cmsgpack.unpack(ARGV[1]))
+local q, jobs, sorted_ids = unpack(ARGS, 4)
 unless_full()
 local count, prefix, wait = #jobs / 7, job_key(q, ''), key(q, 'wait')
-now = n(now)
+local now = n(th.now)
 local ids, records = {}, {}     -- records: their keys
 for index = 1, count do
   local id = jobs[7 * index - 6]
@@ -22,18 +22,18 @@ if known > 0 then return 'SLOW' end
 -- What can fail comes first. Once it has succeeded, every key is known to hold a value of the right type, and the rest cannot fail.
 local bound = page_of(q, rising[1])
 if bound == nil or has_due(q, now) then return 'DUE' end
-local locations = cluster or store_new_locations(ids, q)     -- on a Cluster the client has stored them
+local locations = th.cluster or store_new_locations(ids, q)     -- on a Cluster the client has stored them
 if not locations then return 'SLOW' end
 local sto = redis.pcall('INCRBY', key(q, 'th:seq'), count == 1 and '1' or count)
 local waiting = type(sto) == 'number' and try('RPUSH', wait, unpack(ids, 1, min(count, 4000)))
 if not waiting then
   if type(sto) == 'number' then call('INCRBY', key(q, 'th:seq'), -count) end
-  for where, some in pairs(cluster and {} or locations) do many('HDEL', where, some) end
+  for where, some in pairs(th.cluster and {} or locations) do many('HDEL', where, some) end
   return 'DUE'
 end
 for first = 4001, count, 4000 do waiting = call('RPUSH', wait, unpack(ids, first, min(first + 3999, count))) end
 sto = sto - count
-if not cluster then call('ZADD', QUEUES, 'NX', now, q) end
+if not th.cluster then call('ZADD', QUEUES, 'NX', now, q) end
 add_ids(q, rising, bound)
 for index = 1, count do
   local first = 7 * index - 6

@@ -1,8 +1,7 @@
 -- Extend leases. leases: {queue, id, token, and a note to store, if there is one}. Returns for each the end of the lease in ms, or minus the number of the refusal.
 -- without: 80_store 97_read 98_housekeeping 99_sweep
-local now, cluster, home, lease_ms, leases = unpack(cmsgpack.unpack(ARGV[1]))
+local lease_ms, leases = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local results, wanted = {}, th.now + lease_ms
 for index, lease in ipairs(leases) do
   local q, id = lease[1], lease[2]

@@ -1,7 +1,7 @@
 -- Which ids are in a slice of a list: `count` entries, after `skip` entries from the end.
 -- Returns those of the ids, and how long the list is.
 -- needs: 10_keys
-local now, cluster, home, list, ids, skip, count = unpack(cmsgpack.unpack(ARGV[1]))
+local list, ids, skip, count = unpack(ARGS, 4)
 local sought, found = {}, {}
 for _, id in ipairs(ids) do sought[id] = true end
 for _, id in ipairs(call('LRANGE', list, n(-skip - count), n(-skip - 1))) do

@@ -1,6 +1,6 @@
 -- Returns for each id the number of the first of these queues that has a record of it, or 0.
 -- needs: 10_keys
-local now, cluster, home, queues, ids = unpack(cmsgpack.unpack(ARGV[1]))
+local queues, ids = unpack(ARGS, 4)
 local results = {}
 for index, id in ipairs(ids) do
   local keys, found = {}, 0

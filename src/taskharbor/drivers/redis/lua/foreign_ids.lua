@@ -3,7 +3,7 @@
 --   step lists: lists, list_number, skip → the ids in a slice of these lists, each from its end to its head, and where to go on: the
 --     number of a list (0: that was all), and how many entries to skip
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local now, cluster, home, q, step, source, cursor, lists, list_number, skip = unpack(cmsgpack.unpack(ARGV[1]))
+local q, step, source, cursor, lists, list_number, skip = unpack(ARGS, 4)
 local SLICE = 2000
 local found = {}
 

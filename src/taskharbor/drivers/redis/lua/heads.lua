@@ -3,9 +3,8 @@
 -- Returns for each queue the time in ms as text, or false: none is ready; 1 if that is known; false or, if the jobs are known, whether the
 -- groups are next (1 or 0), the ungrouped ids, and the ids of each group that has capacity, in the order of their turns.
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local now, cluster, home, queues, wanted, looks = unpack(cmsgpack.unpack(ARGV[1]))
-th.begin(now, cluster, home)
-local left = 0       -- how many entries may still be looked at; below 0: it would have been more
+local queues, wanted, looks = unpack(ARGS, 4)
+local now, left = th.now, 0       -- how many entries may still be looked at; below 0: it would have been more
 
 -- What a reserve needs to know of an entry in a list: since when it is ready, and when it came into the list; or nil, and whether it is
 -- under a lease that a faster clock saw expire. A job that was last touched by a foreign client, or never waited before, is ready since

@@ -3,9 +3,8 @@
 -- Returns false if another client did; else whether there is more to do now, how many messages wait in the outbox, ids whose
 -- location is not stored yet, and whether the queue needs no looking after.
 -- without: 80_store 95_fence 97_read 99_sweep
-local now, cluster, home, q, pace_ms, watched_count = unpack(cmsgpack.unpack(ARGV[1]))
+local q, pace_ms, watched_count = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 if pace_ms > 0 and not call('SET', key(q, 'th:tended'), '1', 'NX', 'PX', n(pace_ms)) then return false end
 local more = th.housekeep(q, watched_count)
 th.finish()

@@ -2,7 +2,7 @@
 -- afters: for each queue the flow after which they begin ('': at the first); newest: the other way round, from the last on.
 -- Returns for each queue the flows, and the one to go on after (false: that was all).
 -- needs: 10_keys
-local now, cluster, home, queues, afters, newest, count = unpack(cmsgpack.unpack(ARGV[1]))
+local queues, afters, newest, count = unpack(ARGS, 4)
 local results = {}
 for index, q in ipairs(queues) do
   local after, at, flows = afters[index], key(q, 'th:flows'), nil

@@ -4,7 +4,7 @@
 -- Returns for each queue the ids, the id to go on after (false: that was all), how many pages of the index are lost, and 1 if it may hold
 -- others.
 -- without: 99_sweep
-local now, cluster, home, queues, afters, newest, count, check_others = unpack(cmsgpack.unpack(ARGV[1]))
+local queues, afters, newest, count, check_others = unpack(ARGS, 4)
 local MAX_GROUPS = 2000      -- of one queue
 local results = {}
 for index, q in ipairs(queues) do

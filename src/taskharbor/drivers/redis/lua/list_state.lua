@@ -2,7 +2,7 @@
 -- name: of the list or set. most: how many ids are returned at most; 0: none, only their numbers.
 -- Returns for each queue how many there are, how many ids its index has (-1: unknown), and the ids.
 -- needs: 10_keys
-local now, cluster, home, queues, name, most = unpack(cmsgpack.unpack(ARGV[1]))
+local queues, name, most = unpack(ARGS, 4)
 local SIZE = {failed = 'LLEN', active = 'ZCARD', delayed = 'ZCARD', ['th:cancelled'] = 'ZCARD', ['th:blocked'] = 'SCARD'}
 local READ = {failed = 'LRANGE', active = 'ZRANGE', delayed = 'ZRANGE', ['th:cancelled'] = 'ZRANGE'}
 local results = {}

@@ -3,7 +3,7 @@
 -- Returns how many there were.
 -- needs: 10_keys 25_key_repair 28_utf8
 -- with: schedules_read schedules_write
-local now, cluster, home, items = unpack(cmsgpack.unpack(ARGV[1]))
+local items = unpack(ARGS, 4)
 even_if_full()
 for first = 1, #items, 3 do
   local name, at, member = items[first], items[first + 1], items[first + 2]

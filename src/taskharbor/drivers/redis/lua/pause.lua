@@ -1,8 +1,7 @@
 -- Pause or resume a queue. Returns 1 if that changed anything.
 -- without: 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local now, cluster, home, q, on = unpack(cmsgpack.unpack(ARGV[1]))
+local q, on = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 if on then
   if not th.cluster then call('ZADD', QUEUES, n(th.now), q) end
   return call('SET', key(q, 'paused'), '1') and 1

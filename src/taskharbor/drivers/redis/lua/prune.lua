@@ -5,9 +5,8 @@
 -- in `th:done`, in `th:cancelled` and in `th:kept`, and whether there may be more.
 -- A record that is still needed is parked until what needs it has finished, so that no prune meets it twice.
 -- without: 99_sweep
-local now, cluster, home, kept_before, limit, queues, flows_open, skip_done, skip_cancelled, skip_kept = unpack(cmsgpack.unpack(ARGV[1]))
+local kept_before, limit, queues, flows_open, skip_done, skip_cancelled, skip_kept = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local SLICE = 200
 local open, unknown, gone, looked = {}, {}, 0, 0
 for index = 1, #flows_open, 2 do open[flows_open[index]] = flows_open[index + 1] end
@@ -31,7 +30,7 @@ end
 local function prune(q, lane)
   local at = safe_key(q, lane)
   if looked >= SLICE then return end
-  local before = '(' .. n(lane == 'th:kept' and kept_before or now)
+  local before = '(' .. n(lane == 'th:kept' and kept_before or th.now)
   for _, id in ipairs(call('ZRANGEBYSCORE', at, '-inf', before, 'LIMIT', passed[lane], SLICE - looked)) do
     if gone >= limit then return end
     looked = looked + 1

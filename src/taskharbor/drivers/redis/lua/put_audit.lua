@@ -2,7 +2,7 @@
 -- entries: id and value of each, one after the other; a value is the moment in 18 digits, who, a line feed, the data (see audit.py).
 -- before: what lies before this moment, in 18 digits, is too old; most: how many entries are forgotten at most. Returns how many were.
 -- needs: 10_keys
-local now, cluster, home, entries, before, most = unpack(cmsgpack.unpack(ARGV[1]))
+local entries, before, most = unpack(ARGS, 4)
 even_if_full()      -- operators make room on a full server: their entries are few and small, and must not stop them
 local order, values = '{th:audit}:order', '{th:audit}:entries'
 

@@ -3,7 +3,7 @@
 -- many places to look at.
 -- Returns place and data of each entry by turns, how many places were looked at, the last of these, and 1 if there are more.
 -- needs: 10_keys
-local now, cluster, home, start, stop, by, most, looks = unpack(cmsgpack.unpack(ARGV[1]))
+local start, stop, by, most, looks = unpack(ARGS, 4)
 local MAX_BYTES = 1000000      -- of values that are read before a script ends
 local places = try('ZRANGE', '{th:audit}:order', '(' .. start, '[' .. stop, 'BYLEX', 'REV', 'LIMIT', 0, looks + 1) or {}
 local found, bytes, looked = {}, 0, 0

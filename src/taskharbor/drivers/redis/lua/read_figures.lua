@@ -3,7 +3,7 @@
 -- Returns the moment before which figures count no longer, names and contents of the hashes by turns, and the name to go on after, or
 -- false: that was all.
 -- needs: 10_keys
-local now, cluster, home, names, first, last = unpack(cmsgpack.unpack(ARGV[1]))
+local names, first, last = unpack(ARGS, 4)
 local MAX_HASHES = 100
 local results, prefix, more = {}, '{th:fig}:at:', false
 if not names then

@@ -1,7 +1,7 @@
 -- Read a flow. queues: those that have jobs of it, or false: all that are stored with it.
 -- Returns 0 and the records of a flow of up to `most` jobs; 1 and {queue, id} of each job of a larger one.
 -- without: 99_sweep
-local now, cluster, home, flow, queues, most = unpack(cmsgpack.unpack(ARGV[1]))
+local flow, queues, most = unpack(ARGS, 4)
 local total = 0
 queues = queues or flow_queues(flow)
 for _, q in ipairs(queues) do total = total + call('SCARD', key(q, 'th:flow:' .. flow)) end

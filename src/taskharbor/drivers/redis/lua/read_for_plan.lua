@@ -1,12 +1,11 @@
 -- What a client needs to plan a call with dependencies.
--- jobs: {id, the queue to look in if no location is stored}; keys: {queue, idempotency key}.
+-- jobs: {id, the queue to look in if no location is stored}, or false; keys: {queue, idempotency key}, or false.
 -- Returns for each job {queue, state, heir, the heir's queue, th_deps} or false, and for each key the id that has it, or false. On a
 -- Cluster the state may be `alias` (the id stands for its heir) or `under way` (the heir is in a message not yet delivered).
 -- without: 95_fence 98_housekeeping 99_sweep
-local now, cluster, home, jobs, keys = unpack(cmsgpack.unpack(ARGV[1]))
-th.begin(now, cluster, home)
+local jobs, keys = unpack(ARGS, 4)
 local found_jobs, found_keys = {}, {}
-for index, item in ipairs(jobs) do
+for index, item in ipairs(jobs or {}) do
   local id, q = item[1], not th.cluster and stored_queue(item[1])
   if not q or call('EXISTS', job_key(q, id)) == 0 then q = item[2] end
   local found = q and call('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload', 'th_heirn')
@@ -23,5 +22,5 @@ for index, item in ipairs(jobs) do
     found_jobs[index] = other and {q, 'alias', other, q, ''} or false
   end
 end
-for index, item in ipairs(keys) do found_keys[index] = th.keyed(item[1], item[2]) or false end
+for index, item in ipairs(keys or {}) do found_keys[index] = th.keyed(item[1], item[2]) or false end
 return {found_jobs, found_keys}

@@ -1,6 +1,6 @@
 -- Returns for each job {id, queue or false} its record (see th.whole_record), or false. brief: without payload, result and trail.
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local now, cluster, home, jobs, brief = unpack(cmsgpack.unpack(ARGV[1]))
+local jobs, brief = unpack(ARGS, 4)
 local results = {}
 for index, item in ipairs(jobs) do
   local q = item[2] or th.locate(item[1])

@@ -3,7 +3,7 @@
 -- Returns the values (false: there is no row that belongs there), as many as fit into a megabyte, and the numbers of those to mend.
 -- needs: 10_keys 28_utf8
 -- with: schedules_read
-local now, cluster, home, items = unpack(cmsgpack.unpack(ARGV[1]))
+local items = unpack(ARGS, 4)
 local MAX_BYTES = 1000000      -- of values that are read before a script ends
 local values, wrong, bytes = {}, {}, 0
 

@@ -3,9 +3,8 @@
 -- Returns for each whether some of its jobs there are unfinished, done, cancelled and dead (1 or 0 of each), and ids with the times at which
 -- they were created, among them the first and the last; false if the flow has no job there.
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local now, cluster, home, parts = unpack(cmsgpack.unpack(ARGV[1]))
+local parts = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local FEW_STEPS = 10
 local MAX_GONE = 20      -- of each kind; the rest goes with the calls that follow
 local KINDS_OF_STEPS = {th.UNFINISHED, th.DONE, th.CANCELLED, th.DEAD}

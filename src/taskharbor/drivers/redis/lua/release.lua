@@ -1,9 +1,8 @@
 -- Give back leases of a worker. keep: tokens that stay leased; leases: {queue, id}.
 -- Returns how many were given back: those that the worker still holds.
 -- without: 80_store 95_fence 97_read 98_housekeeping 99_sweep
-local now, cluster, home, worker, keep, leases = unpack(cmsgpack.unpack(ARGV[1]))
+local worker, keep, leases = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local kept, number = {}, 0
 for _, token in ipairs(keep) do kept[token] = true end
 for _, lease in ipairs(leases) do

@@ -3,9 +3,8 @@
 -- Returns for each queue {name, the number of its last arrival if it has nothing left (-1: it may have; false: the limit was
 -- reached), the jobs (see th.grant)}.
 -- without: 80_store 95_fence 97_read 98_housekeeping 99_sweep
-local now, cluster, home, queues, lease_ms, limit, worker, tokens, repeats = unpack(cmsgpack.unpack(ARGV[1]))
+local queues, lease_ms, limit, worker, tokens, repeats = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 
 if repeats then
   local result, any = {}, false

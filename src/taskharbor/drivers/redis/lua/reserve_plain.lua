@@ -3,11 +3,10 @@
 -- Returns the number of the last arrival if nothing is left, or false; and for each job its values (see 45_plain_jobs) and its id, in
 -- the order of the tokens. SLOW: nothing has changed, reserve.lua has to do it.
 -- needs: 10_keys 15_omniq_stats 18_omniq_index 28_utf8 45_plain_jobs 47_plain_leases
-local now, cluster, home, q, lease_ms, limit, worker, tokens = unpack(cmsgpack.unpack(ARGV[1]))
+local q, lease_ms, limit, worker, tokens = unpack(ARGS, 4)
 even_if_full()
-th.now = now
 local wait, active = key(q, 'wait'), key(q, 'active')
-now = n(now)
+local now = n(th.now)
 if call('EXISTS', key(q, 'paused'), key(q, 'th:prio'), key(q, 'groups:ready')) > 0 or has_due(q, now) then return 'SLOW' end
 local ids = try('LRANGE', wait, 0, n(limit - 1))
 if not ids then return 'SLOW' end

@@ -1,9 +1,8 @@
 -- Put records back that are in no list or set. records: {id, state, since when}.
 -- Returns how many were put back: those that nobody has changed since.
 -- without: 97_read
-local now, cluster, home, q, records = unpack(cmsgpack.unpack(ARGV[1]))
+local q, records = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local number = 0
 for _, one in ipairs(records) do
   local id = one[1]

@@ -3,7 +3,7 @@
 -- of the hash and the cursor to go on with (0 and 0: that was all); and whether any id is marked (see cluster_registry.lua). Ids
 -- that end alike share a hash, which may be large: it is read in slices.
 -- needs: 10_keys 12_locations 13_locate
-local now, cluster, home, at, hash_number, cursor, count = unpack(cmsgpack.unpack(ARGV[1]))
+local at, hash_number, cursor, count = unpack(ARGS, 4)
 local found = {}
 local last = min(hash_number + 99, CLUSTER_HASHES - 1)
 while hash_number <= last and #found < 2 * count do

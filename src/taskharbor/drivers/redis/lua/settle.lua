@@ -7,9 +7,8 @@
 -- A kind after a question mark is a probe: it is not applied, and returns 5 if it could be.
 -- Returns for each 0: applied, now or before; 5: plan it again; any other number: why its lease was refused (see 95_fence).
 -- without: 97_read 98_housekeeping 99_sweep
-local now, cluster, home, outcomes = unpack(cmsgpack.unpack(ARGV[1]))
+local outcomes = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 
 -- `th_st` is what a repeated outcome is known by; `th_f` = 1: the job is plain no longer.
 local function settled_fields(outcome)
@@ -77,7 +76,7 @@ local function plan_holds(outcome)
   return th.plan_holds(th.jobs_here(spawn), needed)
 end
 
-now = n(now)
+local now = n(th.now)
 local results, plain = {}, {}     -- plain: queue → ids that were acked
 
 -- Ack a job that is plain, or would be without its flow and its dependents. Returns whether it is one, leased with this token; else nothing

@@ -5,9 +5,8 @@
 -- script has to check; on one server a location that was lost is stored again here.
 -- Also forgets ids and keys without a record, and recounts groups that look full or do not add up.
 -- without: 97_read
-local now, cluster, home, q, id_count, key_count = unpack(cmsgpack.unpack(ARGV[1]))
+local q, id_count, key_count = unpack(ARGS, 4)
 even_if_full()
-th.begin(now, cluster, home)
 local at = safe_key(q, 'th:sweep', 'hash')
 safe_key(q, 'th:ids')
 local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))

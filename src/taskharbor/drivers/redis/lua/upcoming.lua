@@ -1,8 +1,8 @@
 -- The earliest moment after `now` at which a scheduled job of these queues falls due or a lease of theirs ends.
 -- Returns it in ms as text, or false: there is none.
 -- needs: 10_keys
-local now, cluster, home, queues = unpack(cmsgpack.unpack(ARGV[1]))
-local after, first = '(' .. n(now), nil
+local queues = unpack(ARGS, 4)
+local after, first = '(' .. n(th.now), nil
 for _, q in ipairs(queues) do
   for _, name in ipairs({'delayed', 'active'}) do
     local found = try('ZRANGEBYSCORE', key(q, name), after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)

@@ -78,7 +78,7 @@ class AfterTheCommit(TransactionTestCase):
         self.assertEqual(write.using(backend="now").get_result(result.id).status, TaskResultStatus.READY)
 
     def test_a_store_that_fails_after_the_commit_is_an_error_with_the_id(self) -> None:
-        failing = mock.patch.object(harbor.client, "store", side_effect=ConnectionError("secret-in-its-text"))
+        failing = mock.patch.object(harbor._store, "enqueue", side_effect=ConnectionError("secret-in-its-text"))
         with self.assertLogs("taskharbor.django", "ERROR") as logs, self.assertRaises(ConnectionError), failing:
             with transaction.atomic():
                 result = write.enqueue("x")

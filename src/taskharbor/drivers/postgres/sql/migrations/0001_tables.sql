@@ -211,7 +211,7 @@ create table audit (
 create index audit_at on audit (at, id);
 
 -- Schedules: from `next_at` on (microseconds since 1970) one is due. `revision` differs with each version of a row; a row
--- whose revision is empty stands for none, and only inside a call of change_schedules (see lock_schedules).
+-- whose revision is empty stands for none, and only inside a call of change_schedules.
 -- Beside one row every index looks alike to a planner, which may then search a whole one for a name. The two that are not
 -- for that hold an expression, and only the statements that are meant for them use it.
 create table schedules (

@@ -1,7 +1,12 @@
 -- What every script begins with: the table `th`, names of keys, numbers as text, calls with many arguments.
--- Nothing here changes a job.
+-- Nothing here changes a job. The first three arguments are the same for all scripts:
+--   now      the time of the call in milliseconds; 0 where the script does not depend on it
+--   cluster  whether this is a Redis Cluster, where a script reaches the keys of one hash slot only
+--   home     on a Cluster the hash tag of the keys that the script uses, usually a queue; '' on one server
+-- A script names the others in one line, which scripts.py reads: so they have the same names on both sides. `false`: none.
 
-local th = {now = 0, cluster = false, home = ''}
+local ARGS = cmsgpack.unpack(ARGV[1])
+local th = {now = ARGS[1], cluster = ARGS[2], home = ARGS[3]}
 local call = redis.call
 local format, floor, min, max = string.format, math.floor, math.min, math.max
 

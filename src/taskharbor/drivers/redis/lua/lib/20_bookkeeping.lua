@@ -6,10 +6,6 @@ local grouped = {}    -- queue → by how much the number of waiting grouped job
 local steps = {}      -- queue → what happened there: enqueue, reserve, finish → true
 local hinted = {}     -- queue → true: a reserve may find more than before
 
-function th.begin(now, cluster, home)
-  th.now, th.cluster, th.home = now, cluster and true or false, home or ''
-end
-
 function th.index(q, id, lane)
   local ids = moved[q]
   if not ids then ids = {}; moved[q] = ids end

@@ -305,7 +305,7 @@ end
 
 function th.enter_flow(q, id, flow)
   local members = key(q, 'th:flow:' .. flow)
-  -- A message may come long after the call that entered this queue for the flow: see cluster_flows.py.
+  -- A message may come long after the call that entered this queue for the flow: see cluster_registry.py.
   if th.number and call('EXISTS', members) == 0 then post('@flow', 'entered', {flow, q}) end
   call('SADD', members, id)
   call('SADD', open_key(q, flow), id)

@@ -1,10 +1,10 @@
 -- Change fields of jobs that are not running.
--- in:  JSON array of objects: id, deliveries and edits of the record that the editor saw, and the fields to change: payload
---      (base64), run_at, priority, max_attempts, timeout, metadata; null where the field becomes empty; the time
+-- in:  JSON array of objects: id, deliveries and edits of the record that the editor saw, and the columns to change: payload
+--      (as bytea is written), run_at, priority, max_attempts, timeout, metadata; null where one becomes empty; the time
 -- out: as cancel; 'amended': the record was reserved or amended since
 -- locks: the jobs that no other call has locked, then groups in the order of names
 create or replace function amend(p_changes text, p_now bigint)
-returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+returns text[] language plpgsql @ours@ as $body$
 declare
     base bigint := nextval('arrival') << 20;
     results text[] := '{}';
@@ -13,6 +13,7 @@ declare
     hinted text[] := '{}';
     c jsonb;
     j jobs;
+    was jobs;
     n integer := 0;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
@@ -33,18 +34,19 @@ begin
         end if;
         results := results || refused;
         continue when refused is not null;
-        if j.state in (@scheduled@, @queued@) and (c ? 'run_at' or c ? 'priority') then
-            if j.grp is not null and j.state = @queued@ then
-                changes := changes || left_group(j.queue, j.grp, j.state);
+        was := j;
+        j := jsonb_populate_record(j, c);
+        j.edits := least(j.edits, 2147483646) + 1;
+        if was.state in (@scheduled@, @queued@) and (c ? 'run_at' or c ? 'priority') then
+            -- It joins the line again: at the later of its run_at and now, behind what is there.
+            if was.grp is not null and was.state = @queued@ then
+                changes := changes || left_group(was.queue, was.grp, was.state);
             end if;
-            j := amended(j, c);  -- it joins the line again: at the later of its run_at and now, behind what is there
             j.state := first_state(j.grp, j.run_at, p_now);
             j.wake := coalesce(j.run_at, 0);
             j.due := greatest(coalesce(j.run_at, 0), p_now);
             j.seq := base + n;
             if j.wake <= p_now then hinted := hinted || j.queue; end if;
-        else
-            j := amended(j, c);
         end if;
         perform store_amended(j);
     end loop;

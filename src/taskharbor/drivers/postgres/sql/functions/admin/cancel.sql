@@ -6,7 +6,7 @@
 -- locks: the jobs that no other call has locked (none is waited for while others are locked), then groups in the order
 --      of names
 create or replace function cancel(p_ids text, p_now bigint, p_reason text, p_seen text)
-returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+returns text[] language plpgsql @ours@ as $body$
 declare
     results text[] := '{}';
     seen text[] := array(select json_array_elements_text(p_seen::json));
@@ -20,18 +20,14 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     for one in select json_array_elements_text(p_ids::json) loop
         n := n + 1;
-        perform from jobs x where x.id = one and x.state + 0 between @blocked@ and @expired@ for update skip locked;
+        select x.* into j from jobs x where x.id = one and x.state + 0 between @blocked@ and @expired@
+        for update skip locked;
         if found then
-            if p_seen is not null then
-                select seen[n] <> seen_of(x.deliveries, x.edits, x.finished_at) into is_changed from jobs x where x.id = one;
-                if is_changed then
-                    results := results || 'changed'::text;
-                    continue;
-                end if;
+            if p_seen is not null and seen[n] <> seen_of(j.deliveries, j.edits, j.finished_at) then
+                results := results || 'changed'::text;
+                continue;
             end if;
-            delete from jobs x where x.id = one returning x.* into j;
-        end if;
-        if found then
+            delete from jobs x where x.id = one;
             if j.grp is not null and j.state > @scheduled@ then
                 changes := changes || left_group(j.queue, j.grp, j.state);
             end if;

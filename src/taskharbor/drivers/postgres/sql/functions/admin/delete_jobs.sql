@@ -1,7 +1,7 @@
 -- Delete records, in any state. in: a JSON array of ids; null, or what was seen of each, as for cancel. out: as cancel
 -- locks: the jobs that no other call has locked; then see forget; then groups in the order of names
 create or replace function delete_jobs(p_ids text, p_seen text)
-returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+returns text[] language plpgsql @ours@ as $body$
 declare
     results text[] := '{}';
     seen text[] := array(select json_array_elements_text(p_seen::json));
@@ -28,7 +28,7 @@ begin
             results := results || 'changed'::text;
             continue;
         end if;
-        needed := count_dependents(one);
+        needed := count_dependents(one, null);
         if needed > 0 then
             results := results || ('needed ' || needed);
             continue;

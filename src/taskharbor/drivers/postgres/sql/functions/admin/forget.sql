@@ -21,8 +21,7 @@ begin
     for flow in select distinct d.flow_id from unnest(p_deleted) as d
                 where d.flow_id is not null and exists (select from flows y where y.flow_id = d.flow_id)
                 order by 1 loop
-        if not exists (select from jobs x where x.flow_id = flow)
-           and not exists (select from history x where x.flow_id = flow) then
+        if not exists (select from records r where r.flow_id = flow) then
             delete from flows f where f.flow_id = flow;
         end if;
     end loop;

@@ -3,7 +3,7 @@
 -- locks: the jobs, and the dependencies of each in the weakest mode, so that none is pruned or deleted meanwhile; a job
 --      whose dependency another call has locked counts as locked
 create or replace function requeue(p_ids text, p_now bigint, p_run_at bigint, p_reset boolean, p_seen text)
-returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+returns text[] language plpgsql @ours@ as $body$
 declare
     base bigint := nextval('arrival') << 20;
     results text[] := '{}';

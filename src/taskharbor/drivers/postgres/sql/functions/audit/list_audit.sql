@@ -5,8 +5,7 @@
 -- One index is read in its order, as far as it is needed.
 create or replace function list_audit(p_since bigint, p_at bigint, p_id text, p_by text, p_limit integer, p_most integer)
 returns table (id text, at bigint, done_by text, data bytea) language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_incremental_sort = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+@ours@ @one_plan@ @in_index_order@ set enable_incremental_sort = off as $body$
 #variable_conflict use_column
 declare
     looked integer := 0;

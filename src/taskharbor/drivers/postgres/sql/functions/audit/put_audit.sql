@@ -2,8 +2,7 @@
 -- in: JSON array of id, at, done_by, data (base64), each id once
 -- locks: these entries, in the order of ids; old ones that no other call has locked
 create or replace function put_audit(p_entries text, p_oldest bigint)
-returns void language plpgsql
-set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+returns void language plpgsql @ours@ as $body$
 begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     insert into audit as a (id, at, done_by, data)

@@ -5,13 +5,12 @@
 --      p_group_limits null, or for the jobs with a group_limit: o, id, queue, grp, lim
 --      p_flows   null, or the flows that are named
 --      p_queues  the queues that are named
---      p_callers whether this is the caller's own transaction: see send_hints and refuse_unseen
+--      p_callers whether this is the caller's own transaction: see send_hints and refuse_outdated
 -- out: a row for each job that is not new: (id, id of the known job); or one row (null, message) for an invalid call
 -- locks: see store
 create or replace function enqueue(p_jobs text, p_keys text, p_edges text, p_group_limits text, p_flows text,
                                    p_queues text, p_now bigint, p_callers boolean)
-returns table (id text, known text) language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+returns table (id text, known text) language plpgsql @ours@ @one_plan@ as $body$
 declare
     queue_names text[] := array(select json_array_elements_text(p_queues::json));
 begin

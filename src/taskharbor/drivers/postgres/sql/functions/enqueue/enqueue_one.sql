@@ -4,8 +4,7 @@ create or replace function enqueue_one(p_id text, p_queue text, p_type text, p_p
                                        p_timeout bigint, p_priority integer, p_attempts integer,
                                        p_max_attempts integer, p_grp text, p_metadata text, p_created_at bigint,
                                        p_now bigint, p_callers boolean)
-returns boolean language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+returns boolean language plpgsql @ours@ @one_plan@ as $body$
 declare
     base bigint := nextval('arrival') << 20;
     number integer;
@@ -31,7 +30,7 @@ begin
         return true;
     end if;
     if p_callers and number > 0 and current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_unseen(array[p_id]);
+        perform refuse_outdated(array[p_id], null, null);
     end if;
     if number > 0 and is_awaited then
         perform send_hints(array[p_queue], p_callers);

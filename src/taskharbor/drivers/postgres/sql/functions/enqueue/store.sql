@@ -21,12 +21,15 @@ begin
     end if;
     fresh := insert_jobs(p_jobs, alias_ids, p_now, base);
     if p_callers and current_setting('transaction_isolation') <> 'read committed' then
-        perform refuse_unseen(fresh);
-        perform refuse_outdated(p_keys, p_flows);
+        perform refuse_outdated(fresh, p_keys, p_flows);
     end if;
     if cardinality(fresh) + cardinality(alias_ids) < json_array_length(p_jobs::json) then
-        if p_keys is not null then
-            perform drop_unused_keys(p_keys, fresh);
+        if p_keys is not null then  -- of jobs that turned out to be stored already, unless their records have them
+            delete from keys k
+            using json_to_recordset(p_keys::json) as g(id text, queue text, key text)
+            where k.queue = g.queue collate "C" and k.key = decode(g.key, 'base64') and k.id = g.id
+              and not exists (select from unnest(fresh) as f where f = g.id)
+              and not exists (select from records r where r.id = g.id and r.queue = k.queue and r.key = k.key);
         end if;
         return query
             select g.id, g.id from json_to_recordset(p_jobs::json) as g(id text)
@@ -36,8 +39,13 @@ begin
     if alias_ids <> '{}' then
         return query select a, k from unnest(alias_ids, alias_known) as x(a, k);
     end if;
-    if p_group_limits is not null then
-        perform store_group_limits(p_group_limits, fresh);
+    if p_group_limits is not null then  -- the first job of the call decides, and a stored limit stays
+        insert into group_limits (queue, grp, lim)
+        select distinct on (g.queue, g.grp) g.queue, g.grp, g.lim
+        from json_to_recordset(p_group_limits::json) as g(o integer, id text, queue text, grp text, lim integer)
+        where exists (select from unnest(fresh) as f where f = g.id)
+        order by g.queue, g.grp, g.o
+        on conflict do nothing;
     end if;
     if p_edges is not null then
         perform link(p_edges, fresh, alias_ids, alias_known, p_now);

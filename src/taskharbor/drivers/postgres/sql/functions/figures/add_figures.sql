@@ -2,8 +2,7 @@
 -- in: JSON array of minute, queue, name, n
 -- locks: the rows of these figures, in their order; old ones that no other call has locked
 create or replace function add_figures(p_rows text, p_oldest bigint)
-returns void language plpgsql
-set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+returns void language plpgsql @ours@ as $body$
 begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     insert into figures as f (minute, queue, name, n)

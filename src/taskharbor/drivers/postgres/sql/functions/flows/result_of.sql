@@ -2,7 +2,7 @@
 -- out: one row; none if the job is unknown or not done, or if the one that took its place is
 create or replace function result_of(p_id text)
 returns table (result bytea)
-language plpgsql stable set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+language plpgsql stable @ours@ as $body$
 declare
     next_id text := p_id;
     here record;

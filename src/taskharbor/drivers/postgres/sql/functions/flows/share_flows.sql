@@ -1,5 +1,5 @@
 -- Take the shared locks of flows, before jobs are stored into them.
--- There is one advisory lock for each flow. A call that cancels or forgets a flow takes it alone (lock_flow): it then knows
+-- There is one advisory lock for each flow. A call that cancels or forgets a flow takes it alone (cancel_flow): it then knows
 -- all jobs that were stored into the flow, and later ones see what it did. The schema is part of each key: two stores in
 -- one database do not share locks. The server's lock table has room for a few thousand locks: a call with more than 64
 -- flows shares a single lock that stands for all of them.

@@ -4,8 +4,7 @@
 -- out: (o, code, ends) for each. holds: until `ends`; the other codes are those of refusals
 -- locks: the jobs that no other call has locked. It waits for none, so that no lease is lost because of another job
 create or replace function extend(p_given text, p_now bigint, p_until bigint)
-returns table (o integer, code integer, ends bigint) language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+returns table (o integer, code integer, ends bigint) language plpgsql @ours@ @one_plan@ as $body$
 #variable_conflict use_column
 declare
     changes group_change[];

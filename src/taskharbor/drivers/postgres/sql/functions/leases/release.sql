@@ -1,8 +1,8 @@
 -- Give back the jobs that a worker has under valid leases, except those with some tokens, in the order of their arrival.
 -- out: how many were released, and how many more another call has locked: the driver calls again for these
 -- locks: the jobs that no other call has locked, then their groups
-create or replace function release(p_worker text, p_now bigint, p_keep text, out released integer, out locked integer)
-language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+create or replace function release(p_worker text, p_now bigint, p_keep text, out changed integer, out locked integer)
+language plpgsql @ours@ as $body$
 declare
     base bigint := nextval('arrival') << 20;
     kept text[] := array(select json_array_elements_text(p_keep::json));
@@ -19,10 +19,10 @@ begin
                  where j.id = any(candidates) and j.state in (@leased@, @expired@)
                    and j.worker = p_worker and j.wake > p_now and j.token <> all(kept)
                  for no key update skip locked);
-    released := cardinality(ids);
+    changed := cardinality(ids);
     locked := (select count(*) from jobs j
                where j.id = any(candidates) and j.state in (@leased@, @expired@)
-                 and j.worker = p_worker and j.wake > p_now and j.token <> all(kept)) - released;
+                 and j.worker = p_worker and j.wake > p_now and j.token <> all(kept)) - changed;
     if ids = '{}' then
         return;
     end if;

@@ -2,9 +2,7 @@
 -- those that are to be kept until a moment before p_kept_before. out: how many
 -- locks: see prune_kept and prune_sweep
 create or replace function prune(p_before bigint, p_kept_before bigint, p_limit integer)
-returns integer language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+returns integer language plpgsql @ours@ @one_plan@ @in_index_order@ @nested_loops@ as $body$
 declare
     number integer;
 begin

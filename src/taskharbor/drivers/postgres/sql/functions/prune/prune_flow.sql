@@ -25,7 +25,7 @@ begin
                         and h.finished_at < p_before for update skip locked);
         -- A new read, now that no job can be made dependent on them.
         with gone as (
-            delete from history h where h.ctid = any(places) and not has_dependents(h.id)
+            delete from history h where h.ctid = any(places) and count_dependents(h.id, 1) = 0
             returning row(h.id, h.queue, h.key, h.flow_id)::deleted_job as one
         )
         select coalesce(array_agg(g.one), '{}') into deleted from gone g;

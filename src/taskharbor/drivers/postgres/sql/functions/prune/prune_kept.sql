@@ -28,7 +28,7 @@ begin
                     for update skip locked);
     -- A new read, now that no job can be made dependent on them.
     with gone as (
-        delete from history h where h.ctid = any(places) and not has_dependents(h.id)
+        delete from history h where h.ctid = any(places) and count_dependents(h.id, 1) = 0
                                 and (h.flow_id is null or not is_held(h.flow_id))
         returning row(h.id, h.queue, h.key, h.flow_id)::deleted_job as one
     )

@@ -3,9 +3,7 @@
 -- A job that a reserve with a faster clock has brought into the line is ready there; if the line is longer than p_cap, it
 -- may count as ready although it reads scheduled.
 create or replace function count_jobs(p_now bigint, p_cap bigint)
-returns table (queue text, state text, n bigint) language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan as $body$
+returns table (queue text, state text, n bigint) language plpgsql stable @ours@ @one_plan@ set enable_bitmapscan = off as $body$
 #variable_conflict use_column
 begin
     return query

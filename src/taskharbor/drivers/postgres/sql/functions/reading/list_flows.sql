@@ -7,8 +7,7 @@
 create or replace function list_flows(p_after text, p_newest boolean, p_status text, p_since bigint, p_until bigint,
                                       p_limit integer, p_most integer)
 returns table (id text, status text, created_at bigint, updated_at bigint, last text) language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+@ours@ @one_plan@ @in_index_order@ @nested_loops@ as $body$
 #variable_conflict use_column
 declare
     here text := p_after;

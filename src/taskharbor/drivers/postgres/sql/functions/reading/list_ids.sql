@@ -8,9 +8,7 @@
 -- and sorts everything.) The statements are planned anew: the tables may have grown a thousandfold since the last call.
 create or replace function list_ids(p_wanted text, p_newest boolean, p_limit integer, p_most integer, p_now bigint,
                                     out ids text[], out last text)
-language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_hashjoin = off set enable_mergejoin = off set enable_incremental_sort = off set jit = off as $body$
+language plpgsql stable @ours@ @in_index_order@ @nested_loops@ set enable_incremental_sort = off as $body$
 declare
     w constant jsonb := p_wanted::jsonb;
     behind constant text := coalesce(

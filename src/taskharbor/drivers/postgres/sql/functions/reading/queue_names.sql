@@ -2,9 +2,7 @@
 -- PostgreSQL has no scan that skips from one name to the next, so each name is looked up behind the one before, in every
 -- index that begins with the queue. Together these hold every job, but those in an unknown state, of which there are few.
 create or replace function queue_names()
-returns setof text language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan as $body$
+returns setof text language plpgsql stable @ours@ @one_plan@ @in_index_order@ as $body$
 declare
     strange text[] := array(select j.queue from jobs j where j.state < @blocked@ or j.state > @expired@);
     here text collate "C" := '';

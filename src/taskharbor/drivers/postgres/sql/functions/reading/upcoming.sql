@@ -4,9 +4,7 @@
 -- One lookup in each of two indexes for each queue. Then there is what a reserve with a faster clock has brought into the
 -- line too early for this one: see early_in_line.
 create or replace function upcoming(p_queues text, p_now bigint)
-returns bigint language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan as $body$
+returns bigint language plpgsql stable @ours@ @one_plan@ @in_index_order@ as $body$
 declare
     one text;
     earliest bigint;

@@ -6,10 +6,36 @@ returns void language plpgsql as $body$
 declare
     one text;
     changes group_change[] := '{}';
+    more group_change[];
+    number integer;
 begin
     foreach one in array p_queues loop
-        changes := changes || promote_scheduled(one, p_now, p_due_after);
-        changes := changes || promote_expired(one, p_now, p_due_after);
+        for turn in 1..10 loop
+            with up as (
+                update jobs j set state = @queued@
+                where j.id = any(array(select x.id from jobs x where x.queue = one and x.state = @scheduled@
+                                       and x.wake <= p_now and (x.wake <= 0 or x.wake > p_due_after)
+                                       order by x.wake limit 1000 for no key update skip locked))
+                returning j.queue, j.grp
+            )
+            select count(*), array_agg(row(up.queue, up.grp, 0, 1)::group_change) filter (where up.grp is not null)
+            into number, more from up;
+            changes := changes || more;
+            exit when number < 1000;
+        end loop;
+        for turn in 1..10 loop
+            with up as (
+                update jobs j set state = @expired@
+                where j.id = any(array(select x.id from jobs x where x.queue = one and x.state = @leased@
+                                       and x.wake <= p_now and x.wake > p_due_after
+                                       order by x.wake limit 1000 for no key update skip locked))
+                returning j.queue, j.grp
+            )
+            select count(*), array_agg(row(up.queue, up.grp, -1, 1)::group_change) filter (where up.grp is not null)
+            into number, more from up;
+            changes := changes || more;
+            exit when number < 1000;
+        end loop;
     end loop;
     changes := changes || set_unknown_states_aside(p_now);
     changes := changes || apply_group_limits(p_queues);

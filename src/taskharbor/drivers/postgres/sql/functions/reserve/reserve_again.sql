@@ -2,9 +2,7 @@
 -- in and out: as reserve_queues; the tokens are those of the first call
 create or replace function reserve_again(p_queues text, p_now bigint, p_expires bigint, p_limit integer, p_worker text,
                                          p_tokens text, p_scan_from text, p_durable boolean)
-returns setof reserved_job language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+returns setof reserved_job language plpgsql @ours@ @one_plan@ @in_index_order@ @nested_loops@ as $body$
 declare
     ids text[];
 begin

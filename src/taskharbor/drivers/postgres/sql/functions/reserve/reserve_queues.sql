@@ -10,9 +10,7 @@
 -- Each queue is read by itself through one index, so the cost grows with p_limit and with nothing else.
 create or replace function reserve_queues(p_queues text, p_now bigint, p_expires bigint, p_limit integer, p_worker text,
                                           p_tokens text, p_scan_from text, p_durable boolean)
-returns setof reserved_job language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+returns setof reserved_job language plpgsql @ours@ @one_plan@ @in_index_order@ @nested_loops@ as $body$
 declare
     tokens constant text[] := string_to_array(p_tokens, ',');
     given constant jsonb := coalesce(p_scan_from::jsonb, '{}');

@@ -1,10 +1,5 @@
 -- The row that says where the next scans of the driver may start.
 create or replace function scan_start(p_scan jsonb)
-returns reserved_job language plpgsql immutable as $body$
-declare
-    made reserved_job;
-begin
-    made.scan_from := p_scan::text;
-    return made;
-end
+returns reserved_job language sql immutable as $body$
+    select jsonb_populate_record(null::reserved_job, jsonb_build_object('scan_from', p_scan::text));
 $body$;

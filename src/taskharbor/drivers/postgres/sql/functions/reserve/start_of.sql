@@ -3,6 +3,5 @@
 -- became due after this time.
 create or replace function start_of(p_scan jsonb, p_queue text)
 returns bigint[] language sql immutable as $body$
-    select case when p_scan ? ('=' || p_queue) then array[(p_scan -> ('=' || p_queue) ->> 0)::bigint,
-        (p_scan -> ('=' || p_queue) ->> 1)::bigint, (p_scan -> ('=' || p_queue) ->> 2)::bigint] end;
+    select nullif(array(select n::bigint from jsonb_array_elements_text(p_scan -> ('=' || p_queue)) as n), '{}');
 $body$;

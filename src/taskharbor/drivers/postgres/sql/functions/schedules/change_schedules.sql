@@ -5,9 +5,7 @@
 -- out: for each change whether the schedule is now as it says. A change that was made before is not made again
 -- locks: the schedules, in the order of names; then what enqueue locks. No other call locks a schedule
 create or replace function change_schedules(p_changes text, p_jobs text, p_now bigint)
-returns boolean[] language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan as $body$
+returns boolean[] language plpgsql @ours@ @one_plan@ set enable_bitmapscan = off as $body$
 declare
     one record;
     place tid;
@@ -17,7 +15,13 @@ declare
     results boolean[] := '{}';
 begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
-    has_empty := lock_schedules(p_changes);
+    -- In the order of names, whatever the order of the changes: so calls never deadlock. A name that no schedule has gets a
+    -- row with an empty revision, which stands for none: of two calls that add the same schedule at the same moment, the
+    -- second waits here, and then finds what the first has stored. A row that is there is locked, although `where false`.
+    insert into schedules as s (name, queue, revision, body)
+    select distinct g.name collate "C", '', '', ''::bytea from json_to_recordset(p_changes::json) as g(name text) order by 1
+    on conflict (name) do update set revision = s.revision where false;
+    has_empty := found;
     for one in
         select * from json_to_recordset(p_changes::json) as g(
             o integer, name text, expect text, revision text, queue text, next_at bigint, body text)

@@ -4,8 +4,7 @@
 -- Two lookups in one index for each queue: what other queues have, and what is due later, costs nothing.
 create or replace function due_schedules(p_queues text, p_now bigint, p_at bigint, p_name text, p_limit integer)
 returns table (name text, queue text, revision text, next_at bigint, body bytea) language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_incremental_sort = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+@ours@ @one_plan@ @in_index_order@ set enable_incremental_sort = off as $body$
 #variable_conflict use_column
 declare
     queue_names text[] := array(select json_array_elements_text(p_queues::json));

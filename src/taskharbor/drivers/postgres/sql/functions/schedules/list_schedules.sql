@@ -3,8 +3,7 @@
 -- Each of the three statements reads one index in its order, as far as it is needed.
 create or replace function list_schedules(p_names text, p_queue text, p_after text, p_limit integer)
 returns table (name text, queue text, revision text, next_at bigint, body bytea) language plpgsql stable
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_incremental_sort = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+@ours@ @one_plan@ @in_index_order@ set enable_incremental_sort = off as $body$
 #variable_conflict use_column
 begin
     if p_names is not null then

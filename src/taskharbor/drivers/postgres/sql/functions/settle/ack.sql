@@ -4,9 +4,7 @@
 --      p_results null, or joined by commas: for each job a space and its result in base64, or - for none
 -- out: null if all are applied; else the positions of those that are not, for settle to apply or refuse
 create or replace function ack(p_ids text, p_tokens text, p_results text, p_now bigint)
-returns text language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+returns text language plpgsql @ours@ @one_plan@ @nested_loops@ set enable_bitmapscan = off as $body$
 declare
     ids text[] := string_to_array(p_ids, e'\n');
     acked text[];

@@ -1,9 +1,11 @@
--- A spawned job takes the place of a done one in the depends_on of its dependents.
--- in: the done job, its successor, the dependents (JSON array), the time
--- out: a message if that would close a cycle, else null
--- locks: the dependents, in the order of ids
-create or replace function hand_over(p_old text, p_new text, p_dependents text, p_now bigint)
-returns text language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+-- A spawned job, or the one that now stands for it, takes the place of a done one in the depends_on of its dependents.
+-- in: the done job, the spawned one, the dependents (JSON array), the time
+-- out: heir: the job that has the place now. If it is the done one, if another call has one `locked` on the way to it, or if
+--      it would close a cycle (`refused` is the message), nothing was changed
+-- locks: the records on the way to the heir that no other call has locked; then the dependents, in the order of ids
+create or replace function hand_over(p_old text, p_new text, p_dependents text, p_now bigint,
+                                     out heir text, out locked text, out refused text)
+language plpgsql @ours@ as $body$
 declare
     base bigint := nextval('arrival') << 20;
     dependents text[] := array(select json_array_elements_text(p_dependents::json));
@@ -11,30 +13,36 @@ declare
     one record;
     n integer := 0;
     is_known boolean;
-    is_done boolean := exists (select from history h where h.id = p_new and h.state + 0 = @done@);
+    is_done boolean;
     hinted text[] := '{}';
 begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
+    select l.last, l.locked into heir, locked from last_unlocked(p_new) as l;
+    if locked is not null or heir = p_old then
+        return;
+    end if;
     with recursive walk(id) as (
-        select p_new collate "C"
+        select heir collate "C"
         union
         select d collate "C" from walk w join records r on r.id = w.id and r.state <> @done@, unnest(r.depends_on) as d
     )
     select w.id into met from walk w where w.id = any(dependents) limit 1;
     if met is not null then
-        return format('handover: %s depends on %s, which would depend on it; remove one of the edges', p_new, met);
+        refused := format('handover: %s depends on %s, which would depend on it; remove one of the edges', heir, met);
+        return;
     end if;
+    is_done := exists (select from history h where h.id = heir and h.state + 0 = @done@);
     perform from jobs j where j.id = any(dependents) order by j.id for no key update;
     perform from history h where h.id = any(dependents) order by h.id for no key update;
-    update history h set handed_to = p_new where h.id = p_old;
+    update history h set handed_to = heir where h.id = p_old;
     for one in select r.id, r.stored from records r where r.id = any(dependents) order by r.stored loop
         delete from edges e where e.dependency = p_old and e.dependent = one.id;
         continue when not found;
-        insert into edges (dependency, dependent) values (p_new, one.id) on conflict do nothing;
+        insert into edges (dependency, dependent) values (heir, one.id) on conflict do nothing;
         is_known := not found;
-        update history h set depends_on = array_replace(h.depends_on, p_old collate "C", p_new collate "C")
+        update history h set depends_on = array_replace(h.depends_on, p_old collate "C", heir collate "C")
         where h.id = one.id;
-        update jobs j set depends_on = array_replace(j.depends_on, p_old collate "C", p_new collate "C"),
+        update jobs j set depends_on = array_replace(j.depends_on, p_old collate "C", heir collate "C"),
             open = greatest(coalesce(j.open, 0)::bigint - case when is_known or is_done then 1 else 0 end, -1)
         where j.id = one.id;
         n := n + 1;
@@ -47,6 +55,5 @@ begin
         end if;
     end loop;
     perform hint(hinted, false);
-    return null;
 end
 $body$;

@@ -7,7 +7,7 @@
 -- locks: the flows, shared; dependencies that no other call has locked; dependents in the order of ids
 create or replace function prepare_spawn(p_id text, p_flows text, p_dependencies text, p_handover boolean,
                                          out locked text, out dependents text)
-language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+language plpgsql @ours@ as $body$
 declare
     one text;
     waiting_ids text[];
@@ -17,7 +17,7 @@ begin
     end if;
     if p_dependencies is not null then
         for one in select d from json_array_elements_text(p_dependencies::json) as d order by 1 loop
-            locked := locked_on_the_way(one);
+            locked := (select l.locked from last_unlocked(one) as l);
             if locked is not null then
                 return;
             end if;

@@ -1,15 +1,24 @@
 -- Register a process that waits for hints, and check whether there is work already.
--- in: the queues, and the waiter's name; out: whether a reserve may find something
+-- in: the queues, and the waiter's name; out: whether a reserve may find something now, as far as that is known without a clock
 create or replace function register_waiter(p_queues text[], p_waiter text)
-returns boolean language plpgsql
-set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan as $body$
+returns boolean language plpgsql @ours@ @one_plan@ set enable_bitmapscan = off as $body$
+declare
+    one text;
 begin
     perform set_config('synchronous_commit', 'off', true);
     insert into waiting (queue, waiter) select q, p_waiter from unnest(p_queues) as q order by 1 on conflict do nothing;
     -- Once a minute, not each time: while a row is locked no enqueue can take it, and so none sends a hint.
     update waiting w set said_at = now()
     where w.queue = any(p_queues) and w.waiter = p_waiter and w.said_at < now() - interval '1 minute';
-    return peek(p_queues);
+    -- Each queue by itself: over all of them at once a planner may choose to hash the whole line.
+    foreach one in array p_queues loop
+        continue when exists (select from queues q where q.queue = one and q.paused);
+        if exists (select from jobs j where j.queue = one and j.state in (@queued@, @expired@) and j.grp is null)
+           or exists (select from jobs j where j.queue = one and j.state = @scheduled@ and j.wake <= 0)
+           or exists (select from groups g where g.queue = one and g.waiting > 0 and g.inflight < g.lim) then
+            return true;
+        end if;
+    end loop;
+    return false;
 end
 $body$;

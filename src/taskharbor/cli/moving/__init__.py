@@ -1,1 +1,0 @@
-"""`taskharbor from celery` and `from rq`: what to write instead, line by line. They change nothing."""

@@ -1,0 +1,215 @@
+"""Changing a stored job: what a caller asked for, checked before the store is asked, and the change itself.
+
+A change never overwrites what it has not seen. It is sent with the version of the record that it was made from
+(`deliveries`, `edits`), and the store refuses it if the job was reserved or amended since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from taskharbor.drivers.base import Driver
+from taskharbor.model.amendment import Amend
+from taskharbor.model.bounds import check_number
+from taskharbor.model.codec import Codec
+from taskharbor.model.errors import DriverError, InvalidJob, JobNotFound, WrongState
+from taskharbor.model.job import JobInfo, JobRecord, Seen
+from taskharbor.model.times import Duration, duration, moment
+from taskharbor.store.bulk.plan import is_operation
+from taskharbor.store.jobs import no_record, part_of_operation
+from taskharbor.tasks.flow_metadata import RESERVED
+from taskharbor.tasks.payload_edit import edit_payload
+from taskharbor.tasks.signature import Signature
+
+if TYPE_CHECKING:
+    from taskharbor.store.session import StoreCall
+
+MAX_TRIES = 5
+"""How often a change is made anew because the job changed between the read and the write."""
+AMEND_IN_DOUBT = "It may or may not be amended; info().job.edits counts up with each amendment"
+_NAMES = "payload=, run_at=, priority=, max_attempts=, timeout= or metadata="
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What to change. `fields` are values that replace the old ones; payload and metadata are merged over them."""
+
+    fields: dict[str, Any]
+    payload: dict[str, Any] | None
+    metadata: dict[str, str | None] | None
+
+    def __repr__(self) -> str:
+        return f"Changes({', '.join(f'{name}=…' for name in self.names())})"
+
+    def names(self) -> list[str]:
+        """The names of the fields to change."""
+        merged = [name for name in ("payload", "metadata") if getattr(self, name) is not None]
+        return [*merged, *self.fields]
+
+    def of(self, job: JobRecord, codec: Codec, signature: Signature | None) -> Amend:
+        """The amendment of this record."""
+        fields = dict(self.fields)
+        if self.payload is not None:
+            fields["payload"] = edit_payload(job, self.payload, codec, signature)
+        if self.metadata is not None:
+            merged = {**job.metadata, **self.metadata}
+            fields["metadata"] = {key: value for key, value in merged.items() if value is not None}
+        return Amend(id=job.id, deliveries=job.deliveries, edits=job.edits, **fields)
+
+
+def checked_changes(
+    *,
+    payload: Mapping[str, Any] | UnsetType,
+    run_at: datetime | UnsetType | None,
+    priority: int | UnsetType,
+    max_attempts: int | UnsetType,
+    timeout: Duration | UnsetType | None,
+    metadata: Mapping[str, str | None] | UnsetType,
+) -> Changes:
+    """What a caller gave, as a value; TypeError or ValueError for a value that makes no sense."""
+    fields: dict[str, Any] = {}
+    if run_at is not UNSET:
+        fields["run_at"] = None if run_at is None else moment(run_at, "run_at")
+    if priority is not UNSET:
+        fields["priority"] = _whole(priority, "priority")
+    if max_attempts is not UNSET:
+        fields["max_attempts"] = _whole(max_attempts, "max_attempts", 1)
+    if timeout is not UNSET:
+        fields["timeout"] = None if timeout is None else duration(timeout, "timeout", zero=False)
+    changes = Changes(
+        fields=fields,
+        payload=None if payload is UNSET else _arguments(payload),
+        metadata=None if metadata is UNSET else _entries(metadata),
+    )
+    if not changes.names():
+        raise TypeError(f"amend: expected at least one change: {_NAMES}")
+    return changes
+
+
+def check_expected(expect: JobInfo | None, id: str) -> None:
+    """TypeError or ValueError if this cannot be what the caller saw of the job."""
+    if expect is None:
+        return
+    if not isinstance(expect, JobInfo):
+        raise TypeError(f"expect: expected the JobInfo that info() returned, got {type(expect).__name__}")
+    if expect.job.id != id:
+        raise ValueError(f"expect: expected what was read of job {id}, got that of job {expect.job.id}")
+
+
+def is_applied(change: Amend, before: JobRecord, now: JobRecord) -> bool:
+    """Whether the record shows that this change was made, and nothing else since: then a lost reply was a success."""
+    is_next = now.edits == before.edits + 1 and now.deliveries == before.deliveries
+    return is_next and all(getattr(now, name) == value for name, value in change.changes().items())
+
+
+def _whole(value: Any, name: str, minimum: int | None = None) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{name}: expected a whole number, got {type(value).__name__}")
+    if minimum is None:
+        check_number(value, name)
+    else:
+        check_number(value, name, minimum)
+    return value
+
+
+def _arguments(payload: Any) -> dict[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise TypeError(
+            f"payload: expected the arguments to replace by name, such as {{'to': …}}, got {type(payload).__name__}"
+        )
+    for name in payload:
+        if not isinstance(name, str):
+            raise TypeError(f"payload: expected names of arguments, got a key of type {type(name).__name__}")
+    return dict(payload)
+
+
+def _entries(metadata: Any) -> dict[str, str | None]:
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata: expected a mapping of text to text or None, got {type(metadata).__name__}")
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not (value is None or isinstance(value, str)):
+            wrong = value if isinstance(key, str) else key
+            raise TypeError(f"metadata: expected text to text or None, got {type(wrong).__name__}")
+        if key.startswith(RESERVED):
+            raise InvalidJob(f"metadata: keys that begin with {RESERVED!r} belong to the core, got {key!r}")
+    return dict(metadata)
+
+
+class Amendment:
+    """One call of `handle.amend`. `job_type` and `signature` are those of the task that the handle came from, if it
+    did."""
+
+    def __init__(
+        self,
+        call: StoreCall,
+        id: str,
+        changes: Changes,
+        expect: JobInfo | None,
+        job_type: str | None,
+        signature: Signature | None,
+    ) -> None:
+        self._call = call
+        self._id = id
+        self._changes = changes
+        self._expect = expect
+        self._type = job_type
+        self._signature = signature
+        self._sent: tuple[Amend, JobInfo] | None = None  # by the last try, of which no reply came
+
+    async def make(self) -> None:
+        """Read the job and change it; WrongState if it cannot be changed, or is not as expected."""
+        await self._call.change(self._send, AMEND_IN_DOUBT)
+
+    async def _send(self, driver: Driver) -> None:
+        for left in reversed(range(MAX_TRIES)):
+            info = await self._read(driver)
+            if self._sent is not None and is_applied(self._sent[0], self._sent[1].job, info.job):
+                return
+            self._refuse_unexpected(info)
+            change = self._changes.of(info.job, self._call.store.codec, self._signature)
+            self._sent = change, info
+            error = (await driver.amend([change], self._call.now()))[0]
+            self._sent = None
+            if error is None:
+                return
+            if not left or self._expect is not None or not isinstance(error, WrongState):
+                raise error
+            again = await self._read(driver)
+            if (again.job.deliveries, again.job.edits) == (info.job.deliveries, info.job.edits):
+                raise error  # its state is the reason
+
+    async def _read(self, driver: Driver) -> JobInfo:
+        try:
+            return await driver.inspect(self._id, self._call.now())
+        except JobNotFound:
+            raise no_record(self._id) from None
+
+    def _refuse_unexpected(self, info: JobInfo) -> None:
+        job, expect = info.job, self._expect
+        if expect is not None and (job.deliveries, job.edits) != (expect.job.deliveries, expect.job.edits):
+            raise WrongState(f"job {self._id} was reserved or amended since it was read; read it again")
+        if self._changes.payload is not None and self._type is not None and job.type != self._type:
+            raise InvalidJob(
+                f"job {self._id} is a {job.type!r}, not a {self._type!r}: amend its payload through its own task, or "
+                "with harbor.job(id), which checks no arguments"
+            )
+
+
+async def amend_as_seen(driver: Driver, change: Amend, now: datetime) -> None:
+    """Make a change that was made from a record which a person saw; WrongState if the job is another one now."""
+    if is_operation(await driver.inspect(change.id, now)):  # its payload says what is done, and in whose name
+        raise part_of_operation(change.id)
+    (refused,) = await driver.amend([change], now)
+    if refused is not None:
+        raise refused
+
+
+async def requeue_amended(driver: Driver, change: Amend, now: datetime) -> list[DriverError | None]:
+    """Requeue a job if it is as its amendment left it: another operator may have been as fast."""
+    info = await driver.inspect(change.id, now)
+    seen = Seen(change.deliveries, change.edits + 1, info.job.finished_at)
+    return await driver.requeue([change.id], now, None, True, seen=[seen])

@@ -1,0 +1,85 @@
+"""Make stored text safe for a terminal: a job's name or error must not move the cursor, change colours or fake lines.
+
+Escape sequences are removed whole; control characters and marks that change the writing direction are removed one by
+one. JSON output is not cleaned but escaped, so that a script gets exactly what is stored.
+"""
+
+from __future__ import annotations
+
+import re
+
+# CSI and its 8-bit form; OSC, DCS, SOS, PM and APC with all they carry; two-character escapes.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+MAX_SAFE_CHARS = 2_000  # of an error, which often quotes what a person sent
+_SPACES = re.compile(r"\s+")
+# The scheme has a bound: without one, a long run of letters costs the square of its length.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://(?=[\w:@/%\[])[^\s\"'<>]+")
+
+
+def clean(text: str) -> str:
+    """Several lines of text without anything that a terminal would interpret.
+
+    >>> clean("a\\x1b[31mred\\x1b[0m\\x07 line\\nnext")
+    'ared line\\nnext'
+    """
+    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n"))).replace("\t", "    ")
+
+
+def one_line(text: str) -> str:
+    """Cleaned text in one line.
+
+    >>> one_line("first\\n  second")
+    'first second'
+    """
+    return _SPACES.sub(" ", clean(text)).strip()
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank."""
+    return next((one_line(line) for line in clean(text).splitlines() if line.strip()), "")
+
+
+def plural(number: int, noun: str, format: str = "") -> str:
+    """A number of things.
+
+    >>> plural(1, "job"), plural(1240, "job", ",")
+    ('1 job', '1,240 jobs')
+    """
+    return f"{number:{format}} {noun}{'' if number == 1 else 's'}"
+
+
+def was(number: int) -> str:
+    """The verb for a number of things."""
+    return "was" if number == 1 else "were"
+
+
+def command(*words: str) -> str:
+    """A command of this program, quoted, so that it can be pasted into a shell.
+
+    >>> command("dlq", "show", "my job")
+    "taskharbor dlq show 'my job'"
+    """
+    import shlex  # only what suggests a command pays for it
+
+    return shlex.join(["taskharbor", *map(one_line, words)])
+
+
+def safe_text(text: str) -> str:
+    """Error text that is safe to print: one line, addresses redacted, no escape sequences, cut at MAX_SAFE_CHARS."""
+    from taskharbor.drivers.dsn import redact
+
+    return one_line(_ADDRESS.sub(lambda found: redact(found.group()), _cut(text)))
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text. An address that the cut goes through is left out, since half of one is not redacted."""
+    if len(text) <= MAX_SAFE_CHARS:
+        return text
+    begun = text[:MAX_SAFE_CHARS]
+    last = _SPACES.split(begun)[-1]
+    return (begun.removesuffix(last) if "://" in last else begun) + "…"
