@@ -22,9 +22,9 @@ NAMES = (
 )
 OUT = "Anything out of bounds, lone surrogates included, is `InvalidJob` before anything is stored."
 MS = timedelta(milliseconds=1)
-FIRST = datetime(1970, 1, 1, tzinfo=UTC) + MS
+FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
-EARLY = FIRST - 2 * MS
+EARLY = FIRST - MS
 BIG = 2**31 - 1
 MIB = 1024 * 1024
 LONG = "é" * 127 + "x"  # 255 bytes
@@ -42,7 +42,7 @@ def inside(env: Environment) -> Iterator[tuple[str, Any]]:
     for field in ("attempts", "max_attempts", "group_limit"):
         yield from ((field, value) for value in (0, BIG))
     yield from (("timeout", value) for value in (MS, BIG * MS))
-    yield from (("created_at", value) for value in (FIRST, LAST))
+    yield from (("created_at", value) for value in (FIRST + MS, LAST))  # the first of all: unset
     yield "run_at", FIRST
 
 

@@ -340,9 +340,16 @@ def _count(number: int) -> int:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """A moment from its milliseconds; None for anything else."""
-    number = whole(value)
-    return from_ms(number) if 0 < number <= _LAST_MS else None
+    """A moment from its milliseconds; None for anything else.
+
+    >>> moment_of(b"0"), moment_of(b""), moment_of(b"many")
+    (datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None, None)
+    """
+    try:
+        number = -1 if value is None else int(value)
+    except ValueError:
+        return None
+    return from_ms(number) if 0 <= number <= _LAST_MS else None
 
 
 # Moments in sorted sets and rows: microseconds since 1970 in 18 digits, so that text is in the order of time
