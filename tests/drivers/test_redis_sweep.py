@@ -226,3 +226,15 @@ async def test_a_record_that_lost_its_state_is_counted_once(driver, client, serv
     assert (await driver.counts(NOW))["q"] == {expected: 1}
     assert [str(one.state) for one in (await driver.list(now=NOW, queue="q")).items] == [expected]
     assert not client.exists("{q}:th:kept")
+
+
+@on_store
+async def test_a_round_checks_as_many_ids_as_are_promised_also_in_one_queue(driver, client):
+    """2,000 of them, in a store of one large queue and one small one."""
+    await driver.enqueue([job(f"plain-{number:04}") for number in range(3000)], NOW)
+    await driver.enqueue([job("other", queue="small")], NOW)
+    client.lrem("{q}:wait", 1, "plain-1500")
+    driver.opened.sweeper._begun, driver.opened.sweeper._swept = True, ""
+    await driver.prune(NOW, 10)
+    assert client.lpos("{q}:wait", "plain-1500") is not None
+    assert client.hget("{q}:th:sweep", "id") >= b"plain-1900"

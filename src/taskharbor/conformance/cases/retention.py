@@ -160,6 +160,17 @@ async def flow_that_is_not_over(env: Environment) -> None:
 
 
 @case(FLOW)
+async def flow_whose_last_job_is_deleted(env: Environment) -> None:
+    """A prune met its done jobs while it was open; deleting what was left ends it."""
+    name = env.name("flow")
+    await env.finished(flow_id=name)
+    dead = await env.dead(flow_id=name, queue=env.q("other"))
+    assert await prune(env, 1000) == 0
+    assert await env.driver.delete([dead.id]) == [None]
+    assert await prune(env, 1000) == 1
+
+
+@case(FLOW)
 async def flow_that_goes_on(env: Environment) -> None:
     """A job that joins a finished flow keeps its records again."""
     name = env.name("flow")

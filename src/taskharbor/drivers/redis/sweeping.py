@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -83,18 +84,20 @@ class Sweeper:
             self._begun, self._swept = True, random.choice(names)  # not all workers the same queues
         start = sum(name <= self._swept for name in names)
         now, left = await self._store.clock(), MAX_SWEPT_IDS
-        for queue in [*names[start:], *names[:start]]:
-            if left <= 0:
-                return
-            self._swept = queue
-            left -= max(SCRIPT_IDS // 10, await self.sweep(queue, now))
+        waiting = deque([*names[start:], *names[:start]])
+        while waiting and left > 0:
+            self._swept = queue = waiting.popleft()
+            checked, is_over = await self.sweep(queue, now)
+            left -= max(SCRIPT_IDS // 10, checked)
+            if not is_over:
+                waiting.append(queue)
 
-    async def sweep(self, queue: str, now: int) -> int:
-        """Check the next slice of a queue; returns how many ids that were."""
+    async def sweep(self, queue: str, now: int) -> tuple[int, bool]:
+        """Check the next slice of a queue; returns how many ids that were, and whether it was the last one."""
         store = self._store
         home = store.router.home_of(queue)
         args = ScriptCall("sweep", now=now, home=home, queue=queue, id_count=SCRIPT_IDS, key_count=SCRIPT_IDS)
-        checked, restored, shown, doubtful, located = await store.run(args)
+        checked, restored, shown, doubtful, located, is_over = await store.run(args)
         await store.router.restore_locations(queue, [id for data in located if (id := name_of(data)) is not None])
         lost = await self._missing(queue, doubtful) if doubtful else []
         if lost:
@@ -110,7 +113,7 @@ class Sweeper:
             )
         if restored or lost:
             await store.router.deliver([queue])
-        return int(checked)
+        return int(checked), bool(is_over)
 
     async def _missing(self, queue: str, doubtful: list[Any]) -> list[Any]:
         """Those that are not in the list that they should be in. It is read whole, some entries at a time, from the end

@@ -2,7 +2,7 @@
 -- id_count, key_count: how many ids and idempotency keys to check.
 -- Returns how many ids were checked, how many records were in no list or set and are put back, some of their ids, and those in doubt:
 -- {list, id, state, since when} of records that are not near their place in a long list. On a Cluster also the ids whose locations another
--- script has to check; on one server a location that was lost is stored again here.
+-- script has to check; on one server a location that was lost is stored again here. Last, whether these were the last ids.
 -- Also forgets ids and keys without a record, and recounts groups that look full or do not add up.
 -- without: 97_read
 local q, id_count, key_count = unpack(ARGS, 4)
@@ -70,4 +70,4 @@ elseif call('EXISTS', key(q, 'th:ids')) == 1 then
   call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1], 'counted', n(counted), 'stamp', stamp)
 end
 th.finish()
-return {looked, restored, shown, doubtful, located}
+return {looked, restored, shown, doubtful, located, next_id == '' and 1 or 0}

@@ -322,20 +322,23 @@ function th.flow_cancelled(q, flow, flows)
   return entered[2] or call('GET', key(q, 'th:flow!:' .. flow)) == (entered[1] or '')
 end
 
+-- A job is no longer unfinished. With the last one of a flow, what a prune met of the flow may go.
+local function end_in_flow(q, id, flow)
+  local open = open_key(q, flow)
+  if call('SREM', open, id) == 0 or th.cluster or call('EXISTS', open) == 1 or flow_is_open(flow) then return end
+  for _, fq in ipairs(flow_queues(flow)) do
+    local parked = key(fq, 'th:parked:' .. flow)
+    for _, other in ipairs(call('SMEMBERS', parked)) do unpark(fq, other) end
+    call('DEL', parked)
+  end
+end
+
 -- Neither its flow nor its dependencies wait for it any more. `how`: th.DONE or th.CANCELLED.
 function th.close(q, id, job, how)
   if job.th_flow or job.th_dep then call('HDEL', safe_key(q, 'th:watched'), id) end
   if job.th_flow then
-    local open = open_key(q, job.th_flow)
-    call('SREM', open, id)
+    end_in_flow(q, id, job.th_flow)
     th.set_step(q, id, job.th_flow, how)
-    if not th.cluster and call('EXISTS', open) == 0 and not flow_is_open(job.th_flow) then
-      for _, fq in ipairs(flow_queues(job.th_flow)) do
-        local parked = key(fq, 'th:parked:' .. job.th_flow)
-        for _, other in ipairs(call('SMEMBERS', parked)) do unpark(fq, other) end
-        call('DEL', parked)
-      end
-    end
   end
   for _, found in ipairs(dependencies(job)) do send(found[2], 'flag', found[1], id, '0') end
 end
@@ -347,7 +350,7 @@ function th.reopen(q, id, job)
 end
 
 function th.leave_flow(q, id, flow)
-  call('SREM', open_key(q, flow), id)
+  end_in_flow(q, id, flow)
   call('SREM', key(q, 'th:parked:' .. flow), id)
   index_ids('ZREM', key(q, 'th:steps:' .. flow), {id})
   local members = key(q, 'th:flow:' .. flow)

@@ -133,7 +133,7 @@ function th.restore(q, id, job)
       call('SADD', safe_key(q, 'th:blocked'), id)
     else
       call('SREM', safe_key(q, 'th:blocked'), id)
-      th.place(q, id, job, whole(job.due_ms), {})
+      th.place(q, id, job, finite(job.due_ms), {})
     end
   elseif state == 'failed' then
     call('RPUSH', safe_key(q, 'failed'), id)
