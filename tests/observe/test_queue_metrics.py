@@ -18,6 +18,7 @@ from tests.observe.scrape import Samples, fetch, only, parse, read, value
 
 CANARY = "c4n4ry"
 JOBS, AGE, UP = "taskharbor_queue_jobs", "taskharbor_queue_oldest_ready_age_seconds", "taskharbor_store_up"
+COMPLETE, CAP = "taskharbor_queue_figures_complete", "taskharbor_queue_jobs_cap"
 
 
 class Watched(MemoryDriver):
@@ -29,6 +30,7 @@ class Watched(MemoryDriver):
         self.asked: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.before_counting: Any = None
+        self.before_heads: Any = None
         self.open_ones = 0
         self.unknown: set[str] = set()  # queues of which it cannot tell how long the oldest waits
 
@@ -46,16 +48,21 @@ class Watched(MemoryDriver):
         await super().close()
 
     async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
-        assert cap == MAX_COUNTED_JOBS, "a scrape must not count millions"
+        assert 0 < (cap or 0) <= MAX_COUNTED_JOBS, "a scrape must not count millions"
         self.parent.asked.append(("counts",))
-        if self.parent.error is not None:
-            raise self.parent.error
         if self.parent.before_counting is not None:
             await self.parent.before_counting()
         return await super().counts(now, cap)
 
+    async def server_time(self) -> datetime:
+        if self.parent.error is not None:
+            raise self.parent.error
+        return await super().server_time()
+
     async def heads(self, queues: Sequence[str], now: datetime, n: int = 0) -> list[QueueHead]:
         self.parent.asked.append(("heads", *queues))
+        if self.parent.before_heads is not None:
+            await self.parent.before_heads()
         found = await super().heads(queues, now, n)
         unknown = self.parent.unknown
         return [QueueHead(head.queue, oldest_known=False) if head.queue in unknown else head for head in found]
@@ -172,21 +179,25 @@ def test_slow_reads_are_rarer(world: World):
         world.clock.advance(19)
         world.read()
     assert world.driver.asked.count(("counts",)) == 1
-    world.clock.advance(4)
+    world.clock.advance(15)
     world.read()
     assert world.driver.asked.count(("counts",)) == 2
 
 
-def test_a_slow_failure_does_not_delay_the_next_read(world: World):
-    async def fail() -> None:
+def test_whether_the_store_answers_is_known_while_slow_figures_rest(world: World):
+    async def slow() -> None:
         world.clock.advance(4)
-        raise OSError
 
-    world.driver.before_counting = fail
-    assert value(world.read(), UP) == 0
-    world.driver.before_counting = None
-    world.clock.advance(15)
+    world.enqueue(job("a"))
+    world.driver.before_counting = slow
     assert value(world.read(), UP) == 1
+    world.driver.error = OSError()
+    world.clock.advance(15)
+    assert world.read() == {(UP, ()): 0}
+    world.driver.error = None
+    world.clock.advance(15)
+    samples = world.read()  # it is back, and so are the figures
+    assert (value(samples, UP), only(samples, JOBS)[("mail", "ready")]) == (1, 1)
 
 
 @pytest.mark.parametrize("error", [OSError(CANARY), RuntimeError(CANARY)])
@@ -202,15 +213,36 @@ def test_a_store_that_is_away_is_down_and_has_no_figures(world: World, error: Ex
     assert world.driver.open_ones == 0
 
 
-def test_a_store_that_does_not_answer_is_down():
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def broken() -> None:
+    raise OSError(CANARY)
+
+
+@pytest.mark.parametrize("trouble", [never, broken])
+def test_figures_that_are_not_there_in_time_do_not_mean_that_the_store_is_down(trouble: Any):
     world = World(timeout=0.01)
-
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    world.driver.before_counting = never
-    assert world.read() == {(UP, ()): 0}
+    world.enqueue(job("a"))
+    world.driver.before_heads = trouble
+    samples = world.read()
+    assert (value(samples, UP), value(samples, COMPLETE)) == (1, 0)
+    assert only(samples, JOBS)[("mail", "ready")] == 1  # what was read is shown
+    assert only(samples, AGE) == {}
     assert world.driver.open_ones == 0
+    world = World(timeout=0.01)
+    world.driver.before_counting = trouble
+    samples = world.read()
+    assert (value(samples, UP), value(samples, COMPLETE), only(samples, JOBS)) == (1, 0, {})
+
+
+def test_beside_many_queues_each_is_counted_less_far(world: World):
+    world.enqueue(job("a"))
+    assert value(world.read(), CAP) == MAX_COUNTED_JOBS
+    world = World()
+    world.enqueue(*(job(f"j{number}", f"q{number}") for number in range(100)))
+    assert value(world.read(), CAP) == 10_000
 
 
 def test_queues_are_bounded():
