@@ -6,14 +6,16 @@ deadline. The calls and their tries are those of the awaited driver (driver.py, 
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from taskharbor.drivers.postgres.connection import LibpqConnection
+from taskharbor.drivers.postgres.connection import LAST_S, LibpqConnection, can_cancel
 from taskharbor.drivers.postgres.deadline import run_in_thread
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import parse
@@ -28,9 +30,8 @@ class ThreadConnection(LibpqConnection):
     """It waits with poll() on the calling thread, so that a deadline and Ctrl-C end the call. The connection is then in
     the middle of an exchange, and is closed. None of its coroutines ever suspends."""
 
-    def __init__(self, connection: psycopg.Connection[Any], until: float) -> None:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__(connection)
-        self.until = until
         self._connection = connection
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
@@ -55,13 +56,29 @@ class ThreadConnection(LibpqConnection):
 
     def _wait(self, events: int) -> None:
         self._poll.modify(self._pgconn.socket, events)
-        left = self.until - time.monotonic()
-        if left <= 0 or not self._poll.poll(left * 1000 + 1):
+        if not self.late:
+            if self._is_ready_by(self.stop_at):
+                return
             self.late = True
+            self._stop()
+        if not self._is_ready_by(self.until):
             self._connection.close()
             raise psycopg.OperationalError("the deadline has passed")
 
+    def _is_ready_by(self, moment: float) -> bool:
+        left = moment - time.monotonic()
+        return left > 0 and bool(self._poll.poll(left * 1000 + 1))
+
+    def _stop(self) -> None:
+        """Ask the server to stop the call."""
+        left = self.until - time.monotonic()
+        if left > 0 and can_cancel():
+            with contextlib.suppress(psycopg.Error, OSError):
+                self._connection.cancel_safe(timeout=min(left, LAST_S))
+
     async def close(self) -> None:
+        if not self.late and self._pgconn.transaction_status == TransactionStatus.ACTIVE:  # the call was interrupted
+            self._stop()
         self._connection.close()
 
 
@@ -112,7 +129,7 @@ class _DeadlineRunner(Runner):
         if not self._calls.places.enter(deadline - time.monotonic()):
             raise TimeoutError("no connection was free in time")
         connection: ThreadConnection = self.idle_one(sql) or await self._connect(deadline)
-        connection.until = deadline
+        connection.lend(deadline, deadline - time.monotonic())
         return connection
 
     async def _connect(self, deadline: float) -> ThreadConnection:
@@ -122,7 +139,8 @@ class _DeadlineRunner(Runner):
         given = connect_arguments(self.shared.options)
         given["connect_timeout"] = max(2, min(given["connect_timeout"], round(left)))  # libpq: at least two seconds
         made = psycopg.Connection.connect(**given)
-        connection = ThreadConnection(made, deadline)
+        connection = ThreadConnection(made)
+        connection.lend(deadline, left)
         try:
             await set_up(connection, self.shared.options, made.info.backend_pid)
         except BaseException:
@@ -134,7 +152,7 @@ class _DeadlineRunner(Runner):
         """The thread has left its place: keep the connection for the next call, if that can use it."""
         calls = self._calls
         if connection is not None:
-            if calls.closed.is_set() or not connection.is_idle:
+            if calls.closed.is_set() or not connection.is_reusable:
                 await connection.close()
             else:
                 self.shared.idle.append(connection)

@@ -31,6 +31,7 @@ from taskharbor.drivers.postgres.statement import numbered
 PREPARE_AFTER = 3  # a statement is prepared when it is sent for the third time
 MAX_PREPARED = 50  # statements of one connection
 STOP_S = 5.0  # for the server to end a call that was cancelled
+LAST_S, LAST_SHARE = 1.0, 0.1  # of a call's time, at most: in which the server may still say that it has stopped it
 # How often a call that waits reads by itself. uvloop tells an error once, and watches no longer: if the server's last
 # words came with it, these would be read, and the error never.
 LOOK_S = 1.0
@@ -49,8 +50,9 @@ def can_cancel() -> bool:
 class LibpqConnection:
     """One connection, used by one call at a time. A subclass waits for the results."""
 
-    until = math.inf  # when the call under way is given up, in the time of its runner
-    late = False  # whether one was
+    stop_at = math.inf  # when the server is asked to stop the call under way, in the time of its runner
+    until = math.inf  # when that call is given up
+    late = False  # whether the call is one of these
     # Whether a call that is cancelled waits here until the server has stopped. If not, its runner stops or closes it.
     awaits_stop = False
 
@@ -66,10 +68,21 @@ class LibpqConnection:
         """Send what is left to send, and wait until the result is complete."""
         raise NotImplementedError
 
+    def lend(self, until: float, limit: float) -> None:
+        """For a call that is given up at `until`, `limit` seconds from now. Shortly before, the server is asked to stop
+        it: what a caller has given up must not go on, and hold locks, or lease jobs that nobody runs."""
+        self.until, self.late = until, False
+        self.stop_at = until - min(LAST_S, limit * LAST_SHARE)
+
     @property
     def is_idle(self) -> bool:
         """Whether it is open, and the server is in no transaction and owes no result."""
         return self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another call may have it. After a cancel request it may not: that could reach its statement."""
+        return self.is_idle and not self.late
 
     async def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """The rows of one statement; its parameters are texts, numbers, booleans or None."""
@@ -164,6 +177,7 @@ class FastConnection(LibpqConnection):
         self._watched: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._waiter: asyncio.Future[PGresult] | None = None
         self._last: PGresult | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     def for_psycopg(self) -> psycopg.AsyncConnection[Any]:
         """psycopg's connection, for its own methods, until the next `ask`."""
@@ -182,14 +196,21 @@ class FastConnection(LibpqConnection):
         """
         if self.is_busy and can_cancel():
             with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-                await self._connection.cancel_safe(timeout=STOP_S)
+                await self._ask_to_stop(STOP_S)
                 async with asyncio.timeout(STOP_S):
                     await self._result()
+
+    async def _ask_to_stop(self, seconds: float) -> None:
+        with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
+            await self._connection.cancel_safe(timeout=seconds)
 
     async def close(self) -> None:
         self._unwatch()
         if self._timer is not None:
             self._timer.cancel()
+        if self._stopping is not None:
+            self._stopping.cancel()
+            await asyncio.gather(self._stopping, return_exceptions=True)
         await self._connection.close()
 
     async def _received(self) -> PGresult:
@@ -210,7 +231,7 @@ class FastConnection(LibpqConnection):
             loop.add_reader(pgconn.socket, self._readable)
         waiter: asyncio.Future[PGresult] = loop.create_future()
         self._waiter = waiter
-        if self._timer is None or self.until < self._fires:
+        if self._timer is None or self._next_look < self._fires:
             self._set_timer(loop)
         try:
             if pgconn.flush():
@@ -224,14 +245,22 @@ class FastConnection(LibpqConnection):
         """One timer serves many calls: most have ended long before it fires. A call that ends sooner moves it."""
         if self._timer is not None:
             self._timer.cancel()
-        self._fires = min(loop.time() + LOOK_S, self.until)
+        self._fires = min(loop.time() + LOOK_S, self._next_look)
         self._timer = loop.call_at(self._fires, self._timer_fired, loop)
+
+    @property
+    def _next_look(self) -> float:
+        return self.until if self.late else self.stop_at
 
     def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         if loop.time() >= self.until:
             self.late, self.until = True, math.inf
             cut(self._connection)
+        elif loop.time() >= self.stop_at and not self.late and self._waiter is not None:
+            self.late = True
+            if can_cancel():
+                self._stopping = loop.create_task(self._ask_to_stop(LAST_S), name="taskharbor-stop")
         if self._waiter is not None:
             self._readable()
         if self._waiter is not None:

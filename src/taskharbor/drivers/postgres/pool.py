@@ -291,13 +291,13 @@ class PostgresPool(Runner):
         except BaseException:
             self._free.release()
             raise
-        connection.until = self.time() + limit
+        connection.lend(self.time() + limit, limit)
         return connection
 
     async def give(self, connection: FastConnection | None) -> None:
         if connection is None:
             return
-        connection.until = math.inf
+        connection.until = connection.stop_at = math.inf
         try:
             if connection.is_busy and not connection.awaits_stop and not self._closed:
                 # Its call was cancelled. The server may need long to stop it, or be gone: the caller does not wait.
@@ -318,7 +318,7 @@ class PostgresPool(Runner):
         await self._put_back(connection)
 
     async def _put_back(self, connection: FastConnection) -> None:
-        if self._closed or not connection.is_idle:
+        if self._closed or not connection.is_reusable:
             await connection.close()
         else:
             self.shared.idle.append(connection)

@@ -5,6 +5,8 @@ open, so a scan from the head reads more of them with every job. A reserve that 
 where it came to (an opaque text), and the next ones start there (`ScanStart`). A job that joined the queue before that
 place (a higher priority, a worker with a slower clock) is found by a scan from the head, every 1 to 10 s: ten times
 what the last such scan took. If nothing is found from the place on, the reserve scans from the head at once.
+
+A reserve that was given up may have leased jobs all the same. The next one gives them back first (`_give_back`).
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from taskharbor.drivers.base import within_lease
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import Runner
 from taskharbor.drivers.postgres.records import (
+    ATTEMPTS,
     RESERVED_COLUMNS,
     SCAN_FROM,
     DamagedRecord,
@@ -25,14 +28,19 @@ from taskharbor.drivers.postgres.records import (
     lost_before,
     to_json,
 )
+from taskharbor.drivers.postgres.settle import settle_plain
 from taskharbor.drivers.postgres.statement import Statement, array, call, rows_of
+from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.outcome import Retry
 from taskharbor.model.times import to_us
 
 MAX_JOBS = 10_000  # of one reserve: more would make tokens by the megabyte
 MIN_INTERVAL_S = 1.0  # between two scans from the head
 MAX_INTERVAL_S = 10.0
+STOPPED = "57014"  # the error of a statement that the server has stopped: it has changed nothing
+MAX_IN_DOUBT = 8  # reserves; the jobs of older ones come back when their leases end
 _TOKEN = operator.itemgetter(-1)
 _ONE = "reserve_queue(text, bigint, bigint, integer, text, text, boolean)"
 _SEVERAL = "reserve_queues(text, bigint, bigint, integer, text, text, text, boolean)"
@@ -45,6 +53,7 @@ class Reserving:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._scan_start = ScanStart()
+        self._in_doubt: list[_GivenUp] = []  # until their leases end
 
     async def reserve(
         self, runner: Runner, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
@@ -53,11 +62,18 @@ class Reserving:
         if limit < 1 or not names:
             return []
         limit = min(limit, MAX_JOBS)
+        if self._in_doubt:
+            await self._give_back(runner, now, within_lease(lease_for))
         ends = now + lease_for
         # Sorted, and given out in the order of the queue: so sorting by token restores that order.
         tokens = ",".join(sorted(new_tokens(limit)))
         given = (to_us(now), to_us(ends), limit, worker, tokens)
-        rows = await self._rows(runner, names, given, within_lease(lease_for))
+        try:
+            rows = await self._rows(runner, names, given, within_lease(lease_for))
+        except BackendUnavailable as error:
+            if getattr(error.__cause__, "sqlstate", None) != STOPPED:
+                self._in_doubt = [*self._in_doubt, _GivenUp(names, given, ends)][-MAX_IN_DOUBT:]
+            raise
         rows.sort(key=_TOKEN)
         reserved: list[Reserved] = []
         damaged: list[dict[str, str]] = []
@@ -73,6 +89,18 @@ class Reserving:
             await runner.run(lambda: rows_of(aside))
             reserved += await self.reserve(runner, names, now, lease_for, limit - len(reserved), worker)
         return reserved
+
+    async def _give_back(self, runner: Runner, now: datetime, within: float) -> None:
+        """Give back what reserves that were given up have leased all the same; no attempt and no loss is counted."""
+        for reserve in list(self._in_doubt):
+            again = (to_us(now), reserve.given[1], 0, *reserve.given[3:], None, self._options.durable_reserve)
+            leased = call(self._options.schema, _AGAIN, array(reserve.queues), *again, columns=RESERVED_COLUMNS)
+            rows = [row for row in await runner.run(lambda: rows_of(leased), within=within) if row[0] is not None]  # noqa: B023 - at once
+            back = [Retry(Lease(row[0], row[1], row[-1], reserve.ends), now, row[ATTEMPTS]) for row in rows]
+            if back:
+                await runner.run(lambda: settle_plain(self._options.schema, back, now), within=within)  # noqa: B023 - the same
+            if back or reserve.ends <= now:
+                self._in_doubt.remove(reserve)
 
     async def _rows(self, runner: Runner, queues: Sequence[str], given: tuple[Any, ...], within: float) -> list[Any]:
         start = self._scan_start
@@ -95,6 +123,14 @@ class Reserving:
             yield call(schema, _SEVERAL, array(queues), *given, place, durable, columns=RESERVED_COLUMNS)
         while True:
             yield call(schema, _AGAIN, array(queues), *given, place, durable, columns=RESERVED_COLUMNS)
+
+
+class _GivenUp(NamedTuple):
+    """A reserve that may have leased jobs although its caller has given it up."""
+
+    queues: list[str]
+    given: tuple[Any, ...]  # to the function, from the time on
+    ends: datetime  # of its leases
 
 
 class ScanStart:
