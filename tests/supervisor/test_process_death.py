@@ -119,3 +119,14 @@ def test_without_a_spare_the_next_process_is_started(here: Yard) -> None:
     here.open("go")
     here.done(job)
     assert "event=ProcessWaiting" not in here.log
+
+
+def test_crashes_one_after_the_other_pause_nothing(here: Yard) -> None:
+    here.start(*LONG)
+    for number in range(4):
+        [job] = here.enqueue("gate", name=f"go{number}")
+        [first] = here.started(job)
+        here.open(f"go{number}")  # the next execution ends at once
+        os.kill(first.pid, signal.SIGKILL)
+        here.done(job)
+    assert re.findall(r"event=ProcessDied.* again_in=([0-9.]+)", here.log) == ["0.0"] * 4

@@ -13,47 +13,43 @@ from taskharbor.worker.supervisor.roles import RestartLoop
 from tests.supervisor.child_messages import async_test, receive, taken
 
 
-@async_test
-async def test_pauses_between_starts_grow_up_to_half_a_minute() -> None:
-    async def start(number: int) -> Process:
-        raise NotImplementedError
-
-    loop = RestartLoop(0, ManualClock(), start, Observers())
-    pauses = []
-    for deaths in range(12):
-        loop._deaths = deaths
-        pauses.append(loop._pause())
-    assert pauses[0] == 0
-    assert all(pauses[n] >= min(30, 0.5 * 2 ** (n - 1)) for n in range(1, 12))
-    assert max(pauses) <= 37.5
-
-
-@pytest.mark.parametrize(("served", "pauses"), [(True, [0.0, 0.0, 0.0]), (False, [0.0, 0.5, 1.0])])
-@async_test
-async def test_only_a_process_that_has_served_counts_as_steady(
-    served: bool, pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One whose lifespan fails after a minute would otherwise be started again without a pause."""
-    clock, waited = ManualClock(), list[float]()
+def pauses(deaths: int, *, served: bool = False, jobs: int = 0, seconds: float = 0.0) -> list[float]:
+    """The pause after each of these deaths; each process lived for so many `seconds`, and took so many jobs."""
+    clock = ManualClock()
 
     async def start(number: int) -> Process:
         raise NotImplementedError
 
-    async def no_pause(*waiters: object) -> None:
-        for each in waiters:
-            each.close()  # type: ignore[attr-defined]  # coroutines, all of them
-
-    loop = RestartLoop(0, clock, start, Observers([lambda event: waited.append(event.again_in)]))  # type: ignore[attr-defined]  # ProcessDied
-    monkeypatch.setattr(loop, "_first_of", no_pause)
-    for _ in pauses:
-        process = Process(0, clock, 1)
-        process.pid = 1_000_000
+    loop, found = RestartLoop(0, clock, start, Observers()), list[float]()
+    for _ in range(deaths):
+        process = Process(0, clock)
         if served:
             process.ready.set()
-        clock.advance(60)
-        process.ended(1)
-        await loop._rest(process)
-    assert [pause - pause % 0.5 for pause in waited] == pauses
+        process.taken = jobs
+        clock.advance(seconds)
+        found.append(loop._pause_after(process))
+    return found
+
+
+def test_pauses_grow_up_to_half_a_minute_while_nothing_can_start() -> None:
+    found = pauses(12)
+    assert found[0] == 0
+    assert all(found[n] >= min(30, 0.5 * 2 ** (n - 1)) for n in range(1, 12))
+    assert max(found) <= 37.5
+    assert pauses(3, served=True, seconds=1)[1] >= 0.5, "it has served, and has not taken a job"
+
+
+def test_only_a_process_that_has_served_counts_as_steady() -> None:
+    """One whose lifespan fails after a minute would otherwise be started again without a pause."""
+    assert pauses(3, served=True, seconds=60) == [0, 0, 0]
+    assert [pause - pause % 0.5 for pause in pauses(3, seconds=60)] == [0, 0.5, 1]
+
+
+def test_a_process_that_took_jobs_is_replaced_at_once_up_to_twenty_times_a_minute() -> None:
+    assert set(pauses(100, served=True, jobs=1, seconds=3.5)) == {0}
+    quick = pauses(23, served=True, jobs=1, seconds=0.5)
+    assert quick[:20] == [0] * 20
+    assert [pause - pause % 0.5 for pause in quick[20:]] == [0.5, 1, 2]
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
@@ -19,7 +20,8 @@ from taskharbor.worker.supervisor.process import Process, held_lease
 from taskharbor.worker.waiting import first_of
 
 STEADY_S = 10.0  # of service, after which a death counts as the first again
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0  # before a process that died is replaced
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0  # before a process that cannot start is started again
+CRASHES_A_MINUTE = 20  # of processes that ran jobs, each replaced at once; after more of them there are pauses as well
 SPARE_FIRST_PAUSE_S, SPARE_MAX_PAUSE_S = 5.0, 600.0  # without a spare after one has died
 MEMORY_CHECK_S = 60.0  # until free memory is checked again
 FREE_FACTOR = 2  # times the memory of the largest process must be free, so that a spare takes at most half of it
@@ -29,7 +31,8 @@ RETURN_DELAY_S = 1.0  # of a suspect that is given back; plus up to as much agai
 class RestartLoop:
     """Keeps one process running until `close`, and starts another one whenever it ends.
 
-    start ──► serving ──died──► wait (0, 0.5, 1, 2 … 30 s) ──► start
+    start ──► serving ──died, and had taken jobs──► start at once; from the 21st time in a minute on, wait as below
+     └─────died──┴──died before it took one──► wait (0, 0.5, 1, 2 … 30 s) ──► start
                  │ tired (--max-jobs, --max-memory): the next one starts, and when it serves this one retires
                  └ asked to restart (--reload): stop in a hurry, then start at once
 
@@ -48,7 +51,8 @@ class RestartLoop:
         self._observers = observers
         self._closed = asyncio.Event()
         self._restart = asyncio.Event()
-        self._deaths = 0
+        self._deaths = 0  # one after the other, of processes that took no job
+        self._crashes: deque[float] = deque()  # when processes died that had taken jobs, in the last minute
         self.waits_for_change = False  # with --reload: it cannot start before a source has changed
 
     def close(self) -> None:
@@ -87,7 +91,7 @@ class RestartLoop:
         if not new.ready.is_set() and not old.gone.is_set():
             if not self._closed.is_set():
                 self._deaths += 1
-                await self._first_of(asyncio.sleep(self._pause()), old.gone.wait())
+                await self._first_of(asyncio.sleep(_pause(self._deaths)), old.gone.wait())
             return old
         self.process = new
         self.restarts += 1
@@ -107,13 +111,23 @@ class RestartLoop:
         elif process.told_to_end or process.done:
             self._report_end(process, 0.0)
         else:
-            # One that never served may have taken long to fail, in its lifespan for example: that is not steady.
-            if process.ready.is_set() and self._clock.monotonic() - process.started_at > STEADY_S:
-                self._deaths = 0
-            seconds = self._pause()
-            self._deaths += 1
+            seconds = self._pause_after(process)
             self._report_end(process, seconds)
             await self._first_of(asyncio.sleep(seconds), self._restart.wait())
+
+    def _pause_after(self, process: Process) -> float:
+        """How long to wait before another process starts. One that took jobs has died of a job: the next can serve."""
+        now = self._clock.monotonic()
+        # One that never served may have taken long to fail, in its lifespan for example: that is not steady.
+        if process.taken or (process.ready.is_set() and now - process.started_at > STEADY_S):
+            self._deaths = 0
+        if not process.taken:
+            self._deaths += 1
+            return _pause(self._deaths - 1)
+        while self._crashes and now - self._crashes[0] > 60:
+            self._crashes.popleft()
+        self._crashes.append(now)
+        return _pause(len(self._crashes) - CRASHES_A_MINUTE)
 
     def _report_end(self, process: Process, seconds: float) -> None:
         if not process.pid:
@@ -125,15 +139,17 @@ class RestartLoop:
         else:
             self._observers.emit(ProcessDied(process.pid, self.number, process.cause, round(seconds, 1)))
 
-    def _pause(self) -> float:
-        if self._deaths == 0:
-            return 0.0
-        seconds: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._deaths - 1, 16))
-        return seconds * (1 + random.random() / 4)
-
     async def _first_of(self, *waiters: Awaitable[object]) -> None:
         """Wait for the first of these, or for `close`."""
         await first_of(*waiters, self._closed.wait())
+
+
+def _pause(deaths: int) -> float:
+    """The pause after so many deaths before this one; up to a quarter longer, so that slots do not start in step."""
+    if deaths <= 0:
+        return 0.0
+    seconds: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(deaths - 1, 16))
+    return seconds * (1 + random.random() / 4)
 
 
 class Spare:
