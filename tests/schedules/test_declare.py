@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from taskharbor import Harbor
+from taskharbor import Harbor, ScheduleNotFound
+from taskharbor.drivers import ScheduleChange
 from taskharbor.events import ScheduleChanged, ScheduleEditDropped, ScheduleRefused
 from taskharbor.schedules import declare as declare_module
 from taskharbor.schedules.body import write_body
+from taskharbor.schedules.firing import PASSED_FOR_S
 from taskharbor.testing import Faults
 from taskharbor.testing.clock import START
 from tests.schedules.bench import Bench
@@ -238,3 +240,62 @@ async def test_people_can_run_and_replace_a_rule_that_this_machine_cannot_follow
     assert info.next_at == later(5 * 3600)
     await unfollowable(bench, edit)
     assert (await schedules.areset("ping")).next_at == later(4 * 3600)
+
+
+async def test_a_row_that_is_gone_is_stored_again_by_a_running_worker(bench: Bench):
+    """The store was emptied, or restored from a backup of before the schedule."""
+    harbor = version(bench, every=10)
+    await bench.declare(harbor)
+    runner = bench.runner(harbor=harbor)
+    await runner.look()
+    await bench.driver.change_schedules(
+        [ScheduleChange(name="ping", expect=(await bench.row("ping")).revision, to=None)], bench.clock.now()
+    )
+    bench.clock.advance(PASSED_FOR_S)
+    await runner.look()
+    bench.clock.advance(10)
+    assert (await runner.look()).fired == 1
+    assert [event.new for event in bench.of(ScheduleChanged)] == [True, True]
+
+
+async def test_what_a_person_deleted_stays_deleted_until_a_reset(bench: Bench):
+    harbor, schedules = version(bench, every=10), bench.harbor.schedules
+    await bench.declare(harbor)
+    assert not (await schedules.adelete("ping")).deleted, "what it was"
+    runner = bench.runner(harbor=harbor)
+    for _ in range(3):
+        assert (await runner.look()).fired == 0
+        await bench.declare(harbor)  # a restart
+        bench.clock.advance(PASSED_FOR_S)
+    info = await schedules.aget("ping")
+    assert (info.deleted, info.next_at) == (True, None)
+    for refused in (schedules.aedit("ping", every=5), schedules.apause("ping"), schedules.arun("ping")):
+        with pytest.raises(ScheduleNotFound, match=r"reset\('ping'\) brings it back"):
+            await refused
+    info = await schedules.areset("ping")
+    assert (info.deleted, info.missed) == (False, 0)
+    bench.clock.advance(10)
+    assert (await runner.look()).fired == 1
+
+
+async def test_a_changed_declaration_ends_a_deletion_and_deleting_the_mark_leaves_nothing(bench: Bench):
+    schedules = bench.harbor.schedules
+    await bench.declare(version(bench, every=10))
+    await schedules.adelete("ping")
+    await bench.declare(version(bench, every=20))
+    info = await schedules.aget("ping")
+    assert (info.deleted, info.every, info.missed) == (False, timedelta(seconds=20), 0)
+    await schedules.adelete("ping")
+    assert (await schedules.adelete("ping")).deleted
+    with pytest.raises(ScheduleNotFound):
+        await schedules.aget("ping")
+
+
+async def test_a_deletion_whose_reply_was_lost_does_not_delete_the_mark(bench: Bench):
+    faults = Faults()
+    bench = Bench(faults.wrap(bench.driver))
+    await bench.declare(version(bench, every=10))
+    faults.fail("change_schedules", after=True)
+    assert not (await bench.harbor.schedules.adelete("ping")).deleted
+    assert faults.pending() == {}
+    assert (await bench.harbor.schedules.aget("ping")).deleted

@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,17 +27,12 @@ NO_PID = 2**22 + 1  # more than any system gives
 MINUTES = 10
 
 
-class Clock:
-    def __init__(self, loop: VirtualLoop) -> None:
-        self.monotonic = loop.time
-
-
 class Fleet:
     """Processes that serve, crash and are replaced."""
 
     def __init__(self, loop: VirtualLoop, processes: int, *, spare: bool) -> None:
         self.loop = loop
-        self.clock: Any = Clock(loop)
+        self.clock: Any = SimpleNamespace(monotonic=loop.time)
         self.started = 0
         self.alive: list[Process] = []
         self.imported: dict[Process, float] = {}  # when it has imported the application
@@ -92,7 +88,7 @@ def longest_wait(processes: int, every: float, *, spare: bool) -> tuple[float, i
     async def main() -> tuple[float, int]:
         fleet = Fleet(loop, processes, spare=spare)
         works: list[Callable[[], Awaitable[None]]] = [*(each.run for each in fleet.loops), fleet.watch]
-        tasks = [loop.create_task(work()) for work in works]  # type: ignore[arg-type]  # coroutines
+        tasks = [loop.create_task(work()) for work in works]
         await asyncio.sleep(2 * IMPORT_S)
         longest, since, crash_at = 0.0, loop.time(), loop.time() + every
         while loop.time() < MINUTES * 60:

@@ -14,7 +14,7 @@ from tests.supervisor.child_messages import async_test, receive, taken
 
 
 def pauses(deaths: int, *, served: bool = False, jobs: int = 0, seconds: float = 0.0) -> list[float]:
-    """The pause after each of these deaths; each process lived for so many `seconds`, and took so many jobs."""
+    """The pause after each of these deaths; each process lived for `seconds`, and took `jobs`."""
     clock = ManualClock()
 
     async def start(number: int) -> Process:

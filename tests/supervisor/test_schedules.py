@@ -28,8 +28,18 @@ def test_it_is_fired_and_a_replaced_process_does_not_declare_it_again(there: Yar
     eventually(lambda: there.log.count("ProcessStarted") >= 4, "both were replaced")
     [job] = there.enqueue("note")
     there.done(job)  # the new ones serve
-    assert info(there) is None
+    assert is_deleted(there)
     run.send_signal(signal.SIGTERM)
     assert there.ended(run) == 0
     there.start("--processes", "1", "--no-spare", app=APP)
-    eventually(lambda: info(there), "the next start declares it again")
+    eventually(lambda: there.log.count("ProcessStarted") >= 5, "it was started again")
+    [job] = there.enqueue("note")
+    there.done(job)
+    assert is_deleted(there), "what a person deleted stays deleted"
+    Schedules(there.client._store).reset("tick")
+    eventually(lambda: (found := info(there)) is not None and found.fired >= 1, "a reset brings it back")
+
+
+def is_deleted(yard: Yard) -> bool:
+    found = info(yard)
+    return found is not None and found.deleted

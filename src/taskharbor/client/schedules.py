@@ -16,6 +16,7 @@ from taskharbor.client.listing import ScheduleListing
 from taskharbor.client.scheduled_step import Scheduled, declared
 from taskharbor.client.twins import both
 from taskharbor.model.bounds import check_name
+from taskharbor.model.errors import ScheduleNotFound
 from taskharbor.model.events import JobEnqueued
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord
@@ -105,8 +106,8 @@ class Schedules:
     async def delete(self, call: StoreCall, name: str, *, by: str | None = None) -> ScheduleInfo:
         """Delete a schedule, and return what it was. Jobs that it has made stay.
 
-        One that is declared in code (`declared` of what is returned) comes back when a worker of that code starts:
-        remove the declaration, or pause the schedule instead.
+        One that is declared in code (`declared` of what is returned) leaves a mark, `deleted`, so that no worker brings
+        it back. `reset` does, and so does a changed declaration. Deleting the mark leaves nothing.
         """
         check_name(name, "name")
         return _info(await audited(call, "schedule.delete", by, DeleteCall(call, name).make, target=name))
@@ -161,11 +162,12 @@ class Schedules:
 
     @both
     async def reset(self, call: StoreCall, name: str, *, by: str | None = None) -> ScheduleInfo:
-        """Drop what was edited: the schedule is again as it was declared or added. A pause stays."""
+        """Drop what was edited: the schedule is again as it was declared or added, also after `delete` of a declared
+        one. A pause stays."""
 
         def decide(schedule: Schedule | None, now: datetime) -> Decided | None:
-            found = _existing(schedule, name)
-            return Decided(without_edit(found, now)) if found.edited else None
+            found = _existing(schedule, name, deleted=True)
+            return Decided(without_edit(found, now)) if found.edited or found.body.deleted else None
 
         return await self._changed(call, name, decide, by)
 
@@ -232,9 +234,14 @@ def _info(found: FoundSchedule) -> ScheduleInfo:
     return info_of(found.row, found.schedule)
 
 
-def _existing(schedule: Schedule | None, name: str) -> Schedule:
+def _existing(schedule: Schedule | None, name: str, *, deleted: bool = False) -> Schedule:
+    """`deleted`: also one of which only the mark of its deletion is left."""
     if schedule is None:
         raise not_found(name)
+    if schedule.body.deleted and not deleted:
+        raise ScheduleNotFound(
+            f"schedule {name!r} was deleted, although code declares it; harbor.schedules.reset({name!r}) brings it back"
+        )
     return schedule
 
 

@@ -95,7 +95,8 @@ async def check_schedules(
     found, has_more = [info_of(row) for row in rows[:most]], len(rows) > most
     late = [info.name for info in found if status_of(info, now) == OVERDUE]
     unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
-    gone = [info.name for info in found if info.declared and declared is not None and info.name not in declared]
+    ours = [info.name for info in found if info.declared and not info.deleted]
+    gone = [name for name in ours if declared is not None and name not in declared]
     checks = []
     first = f"of the first {len(found)}: " if has_more else ""
     if gone:

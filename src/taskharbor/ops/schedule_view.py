@@ -19,12 +19,15 @@ OVERDUE_AFTER = timedelta(minutes=1)
 """A due schedule that no worker has fired for this long needs a look."""
 
 ENDED, PAUSED, OVERDUE, UNREADABLE, WAITING = "ended", "paused", "overdue", "unreadable", "waiting"
+DELETED = "deleted"
 
 
 def status_of(info: ScheduleInfo, now: datetime) -> str:
-    """One word: unreadable, paused, ended, overdue or waiting."""
+    """One word: unreadable, deleted, paused, ended, overdue or waiting."""
     if info.problem:
         return UNREADABLE
+    if info.deleted:
+        return DELETED
     if info.paused:
         return PAUSED
     if info.next_at is None:
@@ -62,7 +65,7 @@ def words_of(info: ScheduleInfo) -> str:
 def next_of(info: ScheduleInfo, now: datetime) -> str:
     """Its next slot in relation to now, or why there is none."""
     status = status_of(info, now)
-    if status in (PAUSED, ENDED) or info.next_at is None:
+    if status in (DELETED, PAUSED, ENDED) or info.next_at is None:
         return status
     if status == OVERDUE:
         return f"overdue, {relative(info.next_at, now)}"
@@ -79,6 +82,8 @@ def note_of(info: ScheduleInfo, now: datetime, declared: Collection[str] | None 
     elif status_of(info, now) == OVERDUE:
         who = "whose code declares it" if info.declared else f"that serves its queue {info.queue}"
         notes.append(f"overdue: no worker {who} has fired it")
+    if info.deleted:
+        notes.append("deleted, although code declares it: schedule reset brings it back")
     if info.edited:
         notes.append("edited")
     for number, what in ((info.missed, "missed"), (info.skipped, "skipped")):
@@ -115,6 +120,7 @@ def facts_of(
         "next_at": info.next_at,
         "last_at": info.last_at,
         "last_id": info.last_id,
+        "deleted": info.deleted,
         "paused": info.paused,
         "edited": info.edited,
         "declared": info.declared,

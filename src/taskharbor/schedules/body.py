@@ -62,6 +62,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     declared: bool = False  # in code; else added at run time
     edit: dict[str, Any] = {}  # options that override the definition's
     paused: bool = False
+    deleted: bool = False  # by a person, although code declares it: a mark, until a reset or another declaration
     last_at: datetime | None = None  # the newest slot that got a job
     last_id: str = ""  # that job
     running: tuple[str, ...] = ()  # jobs of slots that may not have ended

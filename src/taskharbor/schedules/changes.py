@@ -51,7 +51,10 @@ def created(given: Declaration, now: datetime, *, declared: bool) -> Schedule:
 
 
 def redeclared(schedule: Schedule, given: Declaration, now: datetime) -> Schedule:
-    """The schedule as code now declares it. The edit is dropped; a pause, the counts and what was reached stay."""
+    """The schedule as code now declares it. The edit is dropped; a pause, the counts and what was reached stay; one
+    that a person deleted begins anew."""
+    if schedule.body.deleted:
+        return created(given, now, declared=True)
     changed = schedule.with_state(
         definition=write_definition(given.definition), hash=given.hash, declared=True, edit={}
     )
@@ -67,8 +70,16 @@ def with_edit(schedule: Schedule, given: RuleOptions, now: datetime) -> Schedule
 
 
 def without_edit(schedule: Schedule, now: datetime) -> Schedule:
-    """The schedule as it was declared or added."""
+    """The schedule as it was declared or added, also after a person deleted it: then without the slots meanwhile."""
+    if schedule.body.deleted:
+        schedule = schedule.with_state(deleted=False, reached=max(now, schedule.body.reached), catch_up_to=None)
     return _with_rule(schedule, schedule.with_state(edit={}), schedule.definition.rule, now)
+
+
+def deleted(schedule: Schedule) -> Schedule | None:
+    """What a deletion leaves: of a declared schedule a mark, so that no worker declares it again; else nothing. So does
+    deleting the mark."""
+    return schedule.with_state(deleted=True) if schedule.body.declared and not schedule.body.deleted else None
 
 
 def paused(schedule: Schedule) -> Schedule:

@@ -4,7 +4,8 @@
     another hash: the new definition, without the edit      a body of a later version: left alone, and reported
 
 It is compared and set like every change. Of two programs that start at the same time with different code one comes
-last, and that one stays.
+last, and that one stays. A row that is missing later, because the store was restored or emptied, any worker of the code
+adds again; a person's deletion leaves a row with a mark.
 """
 
 from __future__ import annotations
@@ -56,6 +57,17 @@ async def declare(
             raise TooManyChanges(f"the schedules {', '.join(left)} changed {MAX_TRIES} times meanwhile")
 
 
+async def declare_missing(
+    driver: Driver, missing: Sequence[Declaration], clock: Clock, observers: Observers, worker: str
+) -> None:
+    """Store declarations that have no row. One that got a row meanwhile stays as that is."""
+    now = clock.now()
+    for start in range(0, len(missing), BATCH_DECLARATIONS):
+        some = missing[start : start + BATCH_DECLARATIONS]
+        changes = [change for each in some if (change := declared_change(each, None, now)) is not None]
+        await _make(driver, changes, now, observers, worker)
+
+
 async def _declare_some(
     driver: Driver, some: Sequence[Declaration], clock: Clock, observers: Observers, worker: str
 ) -> list[str]:
@@ -71,6 +83,13 @@ async def _declare_some(
             continue
         if change is not None:
             changes.append(change)
+    return await _make(driver, changes, now, observers, worker)
+
+
+async def _make(
+    driver: Driver, changes: Sequence[DeclaredChange], now: datetime, observers: Observers, worker: str
+) -> list[str]:
+    """Make changes, and report them; return the names of those whose row was another one."""
     if not changes:
         return []
     answers = await driver.change_schedules([each.change for each in changes], now)

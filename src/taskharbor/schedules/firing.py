@@ -32,6 +32,7 @@ from taskharbor.model.job import JobInfo, State
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.schedules.body import Schedule, UnreadableBody, cannot_follow, read_body
 from taskharbor.schedules.changes import Declaration
+from taskharbor.schedules.declare import declare_missing
 from taskharbor.schedules.plan import FiringPlan, looks_at, plan
 
 PAGE_ROWS = 100
@@ -121,12 +122,16 @@ class ScheduleRunner:
         return sorted(self._served | others | self._moved_to)
 
     async def _queues_of_declared(self) -> frozenset[str]:
-        """The queues of the rows that this code declares: another version of the code may have moved them."""
-        names, found = sorted(self._declared), set[str]()
+        """The queues of the rows that this code declares: another version of the code may have moved them. Rows that
+        are missing are stored: the store was restored, or lost them."""
+        names, found = sorted(self._declared), dict[str, str]()
         for start in range(0, len(names), PAGE_ROWS):
             page = await self._driver.schedules(names=names[start : start + PAGE_ROWS], limit=PAGE_ROWS)
-            found.update(row.queue for row in page.items)
-        return frozenset(found)
+            found.update((row.name, row.queue) for row in page.items)
+        missing = [self._declared[name] for name in names if name not in found]
+        if missing:
+            await declare_missing(self._driver, missing, self._clock, self._observers, self._worker)
+        return frozenset(found.values())
 
     def _read(self, row: StoredSchedule) -> Due | None:
         """A due row, if this program may fire it and can read it."""

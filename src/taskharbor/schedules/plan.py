@@ -41,8 +41,8 @@ class Passed(NamedTuple):
 
 
 def next_of(schedule: Schedule) -> datetime | None:
-    """The first slot that was not decided yet; None if there is none, or while the schedule is paused."""
-    if schedule.body.paused:
+    """The first slot that was not decided yet; None if there is none, or while it is paused or deleted."""
+    if schedule.body.paused or schedule.body.deleted:
         return None
     return next_slot(schedule.timing, schedule.body.reached)
 

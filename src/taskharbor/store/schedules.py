@@ -21,7 +21,7 @@ from taskharbor.model.errors import ScheduleNotFound, WrongState
 from taskharbor.model.job import JobRecord
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule
 from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
-from taskharbor.schedules.changes import called
+from taskharbor.schedules.changes import called, deleted
 from taskharbor.schedules.plan import new_revision, stored, stored_until
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     next_at: datetime | None = None
     last_at: datetime | None = None
     last_id: str | None = None
+    deleted: bool = False  # by a person, although code declares it: it makes no jobs until a reset
     paused: bool = False  # whether it makes no jobs until it is resumed
     edited: bool = False  # whether a person has changed its options
     missed: int = 0  # slots that passed without a job, since it was added
@@ -81,6 +82,7 @@ def info_of(row: StoredSchedule, schedule: Schedule | None = None) -> ScheduleIn
         next_at=row.next_at,
         last_at=body.last_at,
         last_id=body.last_id or None,
+        deleted=body.deleted,
         paused=body.paused,
         edited=schedule.edited,
         missed=body.missed,
@@ -155,7 +157,8 @@ class ChangeCall:
 
 
 class DeleteCall:
-    """One call that deletes a schedule, also one that this program cannot read."""
+    """One call that deletes a schedule, also one that this program cannot read. What code declares leaves a mark, and
+    deleting the mark leaves nothing."""
 
     def __init__(self, call: StoreCall, name: str) -> None:
         self._call = call
@@ -170,12 +173,14 @@ class DeleteCall:
     async def _make(self, driver: Driver) -> FoundSchedule:
         for _ in range(MAX_TRIES):
             found = await read_row(driver, self._name)
-            if self._sent is not None and (found is None or _born(found) != _born(self._sent)):
+            if self._sent is not None and (found is None or _of(found) != _of(self._sent)):
                 return self._sent  # it was deleted, and perhaps added again since
             if found is None:
                 raise not_found(self._name)
             self._sent = found
-            change = ScheduleChange(name=self._name, expect=found.row.revision, to=None)
+            mark = None if found.schedule is None else deleted(found.schedule)
+            to = None if mark is None else stored(self._name, mark)
+            change = ScheduleChange(name=self._name, expect=found.row.revision, to=to)
             (is_made,) = await driver.change_schedules([change], self._call.now())
             if is_made:
                 return found
@@ -218,8 +223,10 @@ def not_found(name: str) -> ScheduleNotFound:
     )
 
 
-def _born(found: FoundSchedule) -> str:
-    return found.row.revision if found.schedule is None else found.schedule.body.born
+def _of(found: FoundSchedule) -> tuple[str, bool]:
+    """What a deletion changes: which schedule it is, and whether it is there."""
+    body = None if found.schedule is None else found.schedule.body
+    return (found.row.revision, False) if body is None else (body.born, body.deleted)
 
 
 def _too_busy(name: str) -> WrongState:

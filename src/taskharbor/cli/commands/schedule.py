@@ -101,8 +101,9 @@ def list_(target: Target, queue: str | None) -> None:
       taskharbor schedule list --app tasks:harbor --output json
 
     JSON: {"schedules": [{"name", "queue", "type", "status", "cron", "every", "tz", "next_at", "last_at", "last_id",
-    "paused", "edited", "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap", "start_at", "end_at",
-    "note"}]}. status: waiting, overdue, paused, ended or unreadable. every and jitter: seconds.
+    "deleted", "paused", "edited", "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap",
+    "start_at", "end_at", "note"}]}. status: waiting, overdue, paused, deleted, ended or unreadable. every and jitter:
+    seconds.
     """
     from taskharbor.ops.schedule_view import facts_of, next_of, note_of, rule_of
 
@@ -255,6 +256,8 @@ def edit(target: Target, name: str, **options: Any) -> None:
 def reset(target: Target, name: str) -> None:
     """Drop the edit of a schedule: it is again as it was declared or added. A pause stays.
 
+    It also brings back a declared schedule that was deleted.
+
     \b
     Example:
       taskharbor schedule reset nightly-eu
@@ -317,7 +320,8 @@ def run(target: Target, name: str) -> None:
 def delete(target: Target, name: str, yes: bool) -> None:
     """Delete a schedule. Jobs that it has made stay.
 
-    One that is declared in code comes back when a worker of that code starts: remove the declaration, or pause it.
+    One that is declared in code leaves a mark (status deleted), so that no worker stores it again; `schedule reset` and
+    a changed declaration end that. Deleting it again removes the mark.
 
     \b
     Example:
@@ -330,8 +334,8 @@ def delete(target: Target, name: str, yes: bool) -> None:
         return await client.schedules.aget(name)
 
     info, _ = _read(target, read)
-    comes_back = " It is declared in code, and comes back when a worker of that code starts." if info.declared else ""
-    confirm(f"Delete the schedule {one_line(name)}?{comes_back}", yes)
+    note = " Only a mark of it is left; without that a worker whose code declares it stores it again."
+    confirm(f"Delete the schedule {one_line(name)}?{note if info.deleted else ''}", yes)
     _change(target, lambda operator: operator.actions.delete_schedule(name), done="deleted")
 
 

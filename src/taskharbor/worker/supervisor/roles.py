@@ -145,7 +145,7 @@ class RestartLoop:
 
 
 def _pause(deaths: int) -> float:
-    """The pause after so many deaths before this one; up to a quarter longer, so that slots do not start in step."""
+    """The pause after this number of deaths; up to a quarter longer, so that slots do not start in step."""
     if deaths <= 0:
         return 0.0
     seconds: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(deaths - 1, 16))
