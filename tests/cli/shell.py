@@ -105,8 +105,9 @@ def at_terminal(*arguments: str, columns: int, answer: bytes = b"", **environ: s
 class Process:
     """A command that goes on, such as a worker: ended by TERM when the block ends. Both its streams are read as one."""
 
-    def __init__(self, *arguments: str, cwd: str | None = None) -> None:
+    def __init__(self, *arguments: str, cwd: str | None = None, **environ: str) -> None:
         self.arguments = arguments
+        self.environ = environ
         self.cwd = cwd
         self.seen = ""
         self.code: int | None = None
@@ -119,7 +120,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=self.cwd,
-            env=environment(),
+            env=environment(**self.environ),
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -30,14 +30,21 @@ MAX_NAMED_TASKS = 50
 
 def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
     """What a worker process serves. It reports this to its supervisor, which does not import the application."""
-    harbor = target.harbor
-    if harbor is None:
-        return messages.Offer(target.place, queues or (DEFAULT_QUEUE,), BUILTIN_TYPES, (), target.in_memory)
-    default = harbor._store.default_queue
-    used = tuple(sorted({task.queue or default for task in harbor.tasks.values()}))
-    return messages.Offer(
-        target.place, queues or harbor.declared_queues, harbor.handlers.types(), used, target.in_memory
-    )
+    harbor, app = target.harbor, str(target.app)
+    served, used = queues or (DEFAULT_QUEUE,), tuple[str, ...]()
+    types: tuple[str, ...] = BUILTIN_TYPES
+    if harbor is not None:
+        default = harbor._store.default_queue
+        used = tuple(sorted({task.queue or default for task in harbor.tasks.values()}))
+        served, types = queues or harbor.declared_queues, harbor.handlers.types()
+    note, other = target.note_unused(), target.unused().get(app)
+    notes = [] if note is None else [note]
+    if other is not None:
+        notes.append(
+            f"{app} names another store, which is not used: what a program enqueues with it goes to {other}, which "
+            "this worker does not serve"
+        )
+    return messages.Offer(target.place, served, types, used, target.in_memory, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,7 @@ class Greeting:
 
     def warnings(self, offer: messages.Offer) -> Iterator[str]:
         """Why this worker can do nothing useful, if so."""
+        yield from offer.notes
         if self.app is None:
             names = f"{', '.join(BUILTIN_TYPES[:-1])} and {BUILTIN_TYPES[-1]}"
             yield f"without --app this worker runs only {names}; pass your Harbor with --app module:name"

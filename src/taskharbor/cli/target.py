@@ -1,7 +1,9 @@
 """Which store a command works on: the options that all commands share, and how they become a driver.
 
-`--dsn` wins over $TASKHARBOR_DSN, which wins over the app's own store, which wins over the default: a SQLite file in
-this folder. The options may stand before the command's name as well as after it.
+`--dsn` wins over the store that the app's code names, which wins over $TASKHARBOR_DSN, which wins over the default: a
+SQLite file in this folder. So a command and the program that it belongs to use one store, unless a person asks for
+another. A variable that is set and not used is said. The options may stand before the command's name as well as after
+it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 import click
 
@@ -42,7 +45,10 @@ class Target:
         output: str | None = None,
         imports: Sequence[str] = (),
     ) -> None:
-        self.given = dsn or os.environ.get(ENVIRONMENT) or None
+        self.typed = dsn or None
+        self.given = self.typed or (os.environ.get(ENVIRONMENT) or None if app is None else None)
+        self.in_code: Driver | str | None = None  # the store that the app's code names; known when it is imported
+        self.notes_unused = False  # whether a variable that is not used is said when a driver is made
         self.kind = driver
         self.app = app
         self.imports = tuple(imports)
@@ -60,12 +66,13 @@ class Target:
 
     @functools.cached_property
     def harbor(self) -> Harbor | None:
-        """The Harbor that `--app` names, switched to the store of `--dsn` or $TASKHARBOR_DSN if one is set."""
+        """The Harbor that `--app` names, switched to the store of `--dsn` if that is given."""
         if self.app is None:
             return None
         from taskharbor.cli.app import load
 
         found = load(self.app, self.imports)
+        self.in_code = found._store.drivers.source
         if self.given is not None:
             found._store.use(self.given)
         return found
@@ -88,11 +95,34 @@ class Target:
         _agree(self.kind, dsn, self.given is not None)
         return dsn
 
+    def unused(self) -> dict[str, str]:
+        """The other stores that the code of the app and the environment name, each by its source; safe to print."""
+        dsn, found = self.dsn, {}
+        named = {str(self.app): self.in_code, f"${ENVIRONMENT}": os.environ.get(ENVIRONMENT) or None}
+        for who, other in named.items():
+            if isinstance(other, str) and (dsn is None or not _is_same(dsn, other)):
+                found[who] = _shown(other)
+            elif other is not None and not isinstance(other, str) and dsn is not None:
+                path = file_of(other)
+                if path is None or not _is_same(dsn, f"sqlite:///{path}"):
+                    found[who] = "a driver object" if path is None else f"sqlite:///{one_line(path)}"
+        return found
+
+    def note_unused(self) -> str | None:
+        """One sentence if $TASKHARBOR_DSN names a store that is not used."""
+        if f"${ENVIRONMENT}" not in self.unused():
+            return None
+        who = "--dsn names this one" if self.typed else f"{self.app} names its own; --dsn chooses another one"
+        return f"${ENVIRONMENT} names another store, which is not used: {who}"
+
     def driver(self) -> Driver:
         """A driver for the store, not opened."""
         from taskharbor.drivers import open_driver
 
         dsn = self.dsn
+        if self.notes_unused and (note := self.note_unused()) is not None:
+            click.echo(f"note: {note}", err=True)
+        self.notes_unused = False
         if dsn is None:
             assert self.harbor is not None
             return self.harbor.driver.sibling()
@@ -104,14 +134,12 @@ class Target:
     @property
     def place(self) -> str:
         """The store in a form that is safe to print: a file by its full path, an address without secrets."""
-        from taskharbor.drivers.dsn import redact
-
         path = file_of(
             self.driver() if self.harbor is None else self.harbor.driver
         )  # its path was resolved before the app changed folders
         if path is not None:
             return f"sqlite:///{one_line(path)}"
-        return f"the store of {self.app}" if self.dsn is None else one_line(redact(self.dsn))
+        return f"the store of {self.app}" if self.dsn is None else _shown(self.dsn)
 
     @property
     def in_memory(self) -> bool:
@@ -146,6 +174,37 @@ def file_of(driver: Driver) -> str | None:
     return path if isinstance(path, str) else None
 
 
+def _shown(dsn: str) -> str:
+    """An address that is safe to print: a file by its full path, others without secrets."""
+    from taskharbor.drivers.dsn import redact
+
+    path = _path_of(dsn)
+    return one_line(redact(dsn) if path is None else f"sqlite:///{path}")
+
+
+def _has_password(dsn: str) -> bool:
+    try:
+        found = urlsplit(dsn)
+        return bool(found.password) or "password=" in found.query
+    except ValueError:
+        return False
+
+
+def _is_same(dsn: str, other: str) -> bool:
+    """Whether two addresses name one store: they are equal, or lead to the same file."""
+    return dsn == other or (_path_of(dsn) or dsn) == _path_of(other)
+
+
+def _path_of(dsn: str) -> str | None:
+    """The file that an address names."""
+    from taskharbor.drivers import open_driver
+
+    try:
+        return file_of(open_driver(dsn)) if family(dsn) == "sqlite" else None
+    except (CommandError, ValueError):
+        return None
+
+
 def family(dsn: str) -> str:
     """The name of the driver that a DSN selects."""
     from taskharbor.drivers.dsn import scheme_of
@@ -174,7 +233,8 @@ options: OptionDecorator = together(
     word(
         "--dsn",
         "DSN",
-        f"The store, for example sqlite:///jobs.db or postgresql://host/db.  [env: {ENVIRONMENT}]",
+        f"The store, for example sqlite:///jobs.db or postgresql://host/db.  [env: {ENVIRONMENT}, unless --app names "
+        "one]",
     ),
     word("--driver", "NAME", "memory, sqlite, postgres or redis; not needed with --dsn, whose scheme selects it."),
     word("--app", "MODULE:NAME", "The application's Harbor, for example tasks:harbor."),
@@ -195,10 +255,15 @@ def shared(function: F) -> F:
         names = ("dsn", "driver", "app", "output")
         values = {name: given.pop(name, None) or before.get(name) for name in names}
         target = Target(**values, imports=given.pop("imports", ()))
-        if target.given is None and ENVIRONMENT in os.environ:  # a missing secret must not select the default store
+        # A missing secret must not select the default store.
+        if target.given is None and target.app is None and ENVIRONMENT in os.environ:
             raise usage_error(
                 f"${ENVIRONMENT} is set, but empty; set it to an address such as sqlite:///jobs.db, or unset it"
             )
+        target.notes_unused = True
+        if target.typed is not None and _has_password(target.typed):
+            text = f"note: every user of this machine can read the password in --dsn; ${ENVIRONMENT} keeps it from them"
+            click.echo(text, err=True)
         return function(*args, target=target, **given)
 
     return cast(F, options(with_target))

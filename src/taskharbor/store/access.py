@@ -230,6 +230,11 @@ class DriverPerLoop:
         return f"<{type(self._source).__name__}>"  # its own repr might show how it connects
 
     @property
+    def source(self) -> Driver | str | None:
+        """The driver or DSN that the program gave; None if it leaves the store to the environment."""
+        return self._source
+
+    @property
     def dsn(self) -> str | None:
         """The DSN in use; None if a driver was given."""
         return resolve_dsn(self._source) if self._source is None or isinstance(self._source, str) else None

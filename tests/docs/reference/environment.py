@@ -2,8 +2,8 @@
 
 VARIABLES = {
     "TASKHARBOR_DSN": (
-        "The store of `Harbor()` and of commands, unless one is named. Set but empty, as a missing secret leaves it, "
-        "is an error."
+        "The store of `Harbor()` and of commands, unless `--dsn` or the code of `--app` names one; a command says that "
+        "it does not use the variable. Set but empty, as a missing secret leaves it, is an error."
     ),
     "TASKHARBOR_BY": "Who acts, for the audit. Default: the user and the machine.",
     "TASKHARBOR_DASHBOARD_TOKEN": "The token of `taskharbor dashboard`, if no file names one.",

@@ -21,11 +21,10 @@ from taskharbor.cli.store import is_absent, missing
 from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import ENVIRONMENT, Target, family, importing, shared
 from taskharbor.drivers.base import Driver
-from taskharbor.drivers.dsn import redact
 from taskharbor.model.errors import StoreMissing, TaskHarborError
 from taskharbor.ops import doctor as ops_doctor
 from taskharbor.ops.doctor import Check
-from taskharbor.store.text import one_line, plural, safe_text
+from taskharbor.store.text import plural, safe_text
 
 LIBRARIES = {"postgres": "psycopg", "redis": "redis"}
 
@@ -61,6 +60,7 @@ def doctor(target: Target) -> None:
 def run_checks(target: Target) -> list[Check]:
     """Run every check, until one fails that the others depend on."""
     checks = [ops_doctor.check_version()]
+    target.notes_unused = False  # it is among the checks
     try:
         if target.harbor is not None:
             number = len(target.harbor.tasks)
@@ -70,7 +70,7 @@ def run_checks(target: Target) -> list[Check]:
             else:
                 text = f"{text}: its workers can run nothing; are the modules that declare tasks imported?"
                 checks.append(Check("app", "warning", text))
-        checks += [_address(target), *_library(target)]
+        checks += [*_addresses(target), *_library(target)]
         if target.in_memory:
             text = "memory:// lives inside one process: jobs that another process enqueues are not visible here"
             return [*checks, Check("store", "warning", text)]
@@ -80,15 +80,21 @@ def run_checks(target: Target) -> list[Check]:
     return [*checks, *asyncio.run(_store(driver, target))]
 
 
-def _address(target: Target) -> Check:
-    dsn = target.dsn
-    if dsn is None:
-        return Check("dsn", "ok", f"{target.app} passes a driver object to its Harbor")
-    if target.given is None:
-        source = f"from {target.app}" if target.app else "the default: neither --dsn nor the environment names one"
+def _addresses(target: Target) -> Iterator[Check]:
+    """The store that is used, and those that are named elsewhere."""
+    if target.dsn is None:
+        yield Check("dsn", "ok", f"{target.app} passes a driver object to its Harbor")
     else:
-        source = f"from ${ENVIRONMENT}" if os.environ.get(ENVIRONMENT) == target.given else "from --dsn"
-    return Check("dsn", "ok", f"{one_line(redact(dsn))} ({source})")
+        source = "the default: neither --dsn nor the environment names one"
+        if target.typed is not None:
+            source = "from --dsn"
+        elif target.in_code is not None:
+            source = f"from {target.app}"
+        elif os.environ.get(ENVIRONMENT):
+            source = f"from ${ENVIRONMENT}"
+        yield Check("dsn", "ok", f"{target.place} ({source})")
+    for who, place in target.unused().items():
+        yield Check("dsn", "warning", f"{who} names another store, which is not used here: {place}")
 
 
 def _library(target: Target) -> Iterator[Check]:

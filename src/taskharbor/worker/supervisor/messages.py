@@ -111,6 +111,7 @@ class Offer(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
     used: tuple[str, ...]  # the queues that its tasks name
     private: bool = False  # no other process can reach its store
+    notes: tuple[str, ...] = ()  # on stores that are named elsewhere, and not used
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
