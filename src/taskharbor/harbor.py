@@ -22,9 +22,10 @@ from taskharbor.model.events import Observer
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.times import Duration
 from taskharbor.model.validation import callables
+from taskharbor.store.access import StoreCall
 from taskharbor.store.enqueue import EnqueueMiddleware
 from taskharbor.store.flows import flow
-from taskharbor.store.session import CALL_TIMEOUT, Store, StoreCall
+from taskharbor.store.session import CALL_TIMEOUT, Store
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.decorator import TaskRegistry
 from taskharbor.tasks.lifespan import Lifespan, check_lifespan

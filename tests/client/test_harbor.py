@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import taskharbor.store.access
+import taskharbor.store.open_drivers
 from taskharbor import Client, Harbor, JobContext, JobNotFound, JsonCodec, RetryLater, Worker
 from taskharbor.events import Event, JobEnqueued, JobSucceeded
 from taskharbor.model.job import JobRecord
@@ -64,7 +64,7 @@ def test_making_a_harbor_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(dsn)
         return Watched()
 
-    monkeypatch.setattr(taskharbor.store.access, "open_driver", record)
+    monkeypatch.setattr(taskharbor.store.open_drivers, "open_driver", record)
     monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
     harbor = Harbor()
 

@@ -8,7 +8,7 @@ from tests.schedules.bench import Bench
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskharbor.store.session.FIRST_PAUSE_S", 0.0001)
+    monkeypatch.setattr("taskharbor.store.access.FIRST_PAUSE_S", 0.0001)
 
 
 @pytest.fixture

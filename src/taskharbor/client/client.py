@@ -23,9 +23,9 @@ from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
 from taskharbor.store import flows
-from taskharbor.store.access import refuse_on_loop
+from taskharbor.store.access import StoreCall, refuse_on_loop
 from taskharbor.store.enqueue import EnqueueMiddleware
-from taskharbor.store.session import CALL_TIMEOUT, Store, StoreCall, one_connection
+from taskharbor.store.session import CALL_TIMEOUT, Store, one_connection
 from taskharbor.tasks.prepare import TaskCall, prepare_all
 from taskharbor.tasks.signature import Signature
 

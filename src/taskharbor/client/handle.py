@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from taskharbor.model.executions import Attempt
     from taskharbor.model.progress import Progress
-    from taskharbor.store.access import StoreAccess
-    from taskharbor.store.session import Store, StoreCall
+    from taskharbor.store.access import StoreCall
+    from taskharbor.store.session import Store
     from taskharbor.tasks.signature import Signature
 
 T = TypeVar("T")
@@ -147,7 +147,8 @@ class JobHandle(Generic[R_co]):
     async def awatch(self, timeout: Duration | None = None) -> AsyncIterator[JobInfo]:
         """The same for `async for`."""
         watch = self._watched(timeout, "awatch")
-        while (info := await self._in_time(watch.next, self._store.awaited)) is not None:
+        call = self._store.call("watch")
+        while (info := await self._in_time(call, watch.next(call))) is not None:
             yield info
 
     @both
@@ -283,22 +284,24 @@ class JobHandle(Generic[R_co]):
 
     async def _ended(self, call: StoreCall, timeout: Duration | None) -> JobInfo:
         pauses = waiting.PollPauses(timeout, call.method, f"job {self.id}", in_handler=call.in_handler)
-        return await self._in_time(waiting.until_ended, call.access, lambda: jobs.job(call.again(), self.id), pauses)
+        return await self._in_time(call, waiting.until_ended(call, lambda: jobs.job(call.again(), self.id), pauses))
 
-    async def _in_time(self, call: Callable[..., Awaitable[T]], access: StoreAccess, *args: Any) -> T:
-        """Await a call that polls; TimeoutError with advice when the caller's time is over."""
+    async def _in_time(self, call: StoreCall, polling: Awaitable[T]) -> T:
+        """Await what polls; TimeoutError with advice when the caller's time is over."""
         try:
-            return await call(access, *args)
+            return await polling
         except waiting.WaitTimedOut as late:
-            advice = await waiting.why_not_ended(self._store, access, late.info)
+            advice = await waiting.why_not_ended(call, late.info)
             raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {advice}") from None
 
     def _watched(self, timeout: Duration | None, method: str) -> waiting.Watch:
         pauses = waiting.PollPauses(timeout, method, f"job {self.id}", in_handler=is_in_handler())
-        return waiting.Watch(lambda access: jobs.job(self._store.call(access, "watch"), self.id), pauses)
+        return waiting.Watch(self.id, pauses)
 
     def _changes(self, watch: waiting.Watch) -> Iterator[JobInfo]:
         while (
-            info := self._store.blocking(lambda access: self._in_time(watch.next, access), "handle.watch", polls=True)
+            info := self._store.blocking(
+                lambda call: self._in_time(call, watch.next(call)), "watch", "handle.watch", polls=True
+            )
         ) is not None:
             yield info

@@ -26,9 +26,9 @@ from taskharbor.tasks.task import Task
 
 if TYPE_CHECKING:
     from taskharbor.client.operation import DryRun, Operation
-    from taskharbor.store.access import StoreAccess
+    from taskharbor.store.access import StoreCall
     from taskharbor.store.bulk.plan import FrozenFilter, OperationPlan
-    from taskharbor.store.session import Store, StoreCall
+    from taskharbor.store.session import Store
     from taskharbor.store.summary import Summary, SummaryKey
 
 PAGE_IDS = 1000  # records without payloads
@@ -227,17 +227,16 @@ class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
 
     def _begin(self, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
         return self._store.blocking(
-            lambda access: self._begun(access, plan, dry_run), f"jobs.{plan.action}", polls=True
+            lambda call: self._begun(call, plan, dry_run), plan.action, f"jobs.{plan.action}", polls=True
         )
 
     async def _abegin(self, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
-        return await self._begun(self._store.awaited, plan, dry_run)
+        return await self._begun(self._store.call(plan.action), plan, dry_run)
 
-    async def _begun(self, access: StoreAccess, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
+    async def _begun(self, call: StoreCall, plan: OperationPlan, dry_run: bool) -> Operation | DryRun:
         from taskharbor.client.operation import Operation
         from taskharbor.store.bulk.operations import begin
 
-        call = self._store.call(access, plan.action)
         await self._refuse_bare_error(call)
         return await self._dry_run(call, plan) if dry_run else Operation(self._store, await begin(call.again(), plan))
 

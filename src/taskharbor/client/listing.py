@@ -19,7 +19,8 @@ from taskharbor.store.pages import AnyPage, ItemsPage, read_items
 from taskharbor.store.schedules import ScheduleInfo, info_of
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import Store, StoreCall
+    from taskharbor.store.access import StoreCall
+    from taskharbor.store.session import Store
 
 T = TypeVar("T")
 
@@ -63,7 +64,8 @@ class Listing(Generic[T]):
 
     def _blocking_page(self, cursor: str | None) -> AnyPage[T]:
         return self._store.blocking(
-            lambda access: self._page(self._store.call(access, self._name), cursor),
+            lambda call: self._page(call, cursor),
+            self._name,
             f"harbor.{self._name}",
             instead=f"async for … in harbor.{self._name}(...)",
         )
@@ -71,7 +73,7 @@ class Listing(Generic[T]):
     async def __aiter__(self) -> AsyncIterator[T]:
         cursor: str | None = None
         while True:
-            page = await self._page(self._store.call(self._store.awaited, self._name), cursor)
+            page = await self._page(self._store.call(self._name), cursor)
             for item in page.items:
                 yield item
             cursor = page.cursor

@@ -15,12 +15,11 @@ from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import BackendUnavailable, WrongState
 from taskharbor.model.job import OPERATIONS_QUEUE, JobInfo
 from taskharbor.model.times import Duration, duration
-from taskharbor.store.access import refuse_on_loop
+from taskharbor.store.access import StoreCall, refuse_on_loop
 from taskharbor.store.bulk import operations
 from taskharbor.store.bulk.operations import OperationProgress
 from taskharbor.store.bulk.plan import OperationStatus
 from taskharbor.store.bulk.runner import OperationRunner
-from taskharbor.store.session import StoreCall
 
 if TYPE_CHECKING:
     from taskharbor.store.session import Store
@@ -120,7 +119,7 @@ class Operation:
                 ran = False
             if not ran and await driver.is_paused(OPERATIONS_QUEUE):
                 raise WrongState(f"the queue {OPERATIONS_QUEUE} is paused, so no operation goes on; resume it first")
-            newest = await operations.newest_slice(store.call(store.awaited, "operation"), self.id)
+            newest = await operations.newest_slice(store.call("operation"), self.id)
             progress = operations.progress_of(newest)
             if on_progress is not None:
                 on_progress(progress)

@@ -51,7 +51,8 @@ from taskharbor.store.schedules import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from taskharbor.store.session import Store, StoreCall
+    from taskharbor.store.access import StoreCall
+    from taskharbor.store.session import Store
 
 MAX_PREVIEW_SLOTS = 1_000
 

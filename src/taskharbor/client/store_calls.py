@@ -18,7 +18,8 @@ from taskharbor.model.bounds import check_name
 from taskharbor.model.job import FlowStatus, State, WorkerInfo
 from taskharbor.model.times import Duration
 from taskharbor.model.validation import at_least_one
-from taskharbor.store.session import Store, StoreCall
+from taskharbor.store.access import StoreCall
+from taskharbor.store.session import Store
 
 if TYPE_CHECKING:
     import builtins

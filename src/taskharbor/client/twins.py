@@ -21,8 +21,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from taskharbor.model.current_job import is_in_handler
-from taskharbor.store.access import StoreAccess
-from taskharbor.store.session import StoreCall
+from taskharbor.store.access import StoreCall
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -41,9 +40,7 @@ class Awaited(Generic[S, P, T]):
         method: Callable[..., Coroutine[Any, Any, T]] = self._method
 
         async def awaited(self: Any, *args: Any, **named: Any) -> T:
-            store = self._store
-            call = store.call(store.awaited, method.__name__)
-            call.method, call.in_handler = name, is_in_handler()
+            call = self._store.call(method.__name__, method=name, in_handler=is_in_handler())
             return await method(self, call, *args, **named)
 
         setattr(owner, name, _like(awaited, method, owner, name, "The same, awaited."))
@@ -71,15 +68,13 @@ class Blocking(Generic[S, P, T]):
         polls, instead = self._polls, self._instead
 
         def blocking(self: Any, *args: Any, **named: Any) -> T:
-            store = self._store
-            in_handler = polls and is_in_handler()  # here: the call may run on another thread
-
-            def begin(access: StoreAccess) -> Coroutine[Any, Any, T]:
-                call = store.call(access, name)
-                call.in_handler = in_handler
-                return method(self, call, *args, **named)
-
-            result: T = store.blocking(begin, f"{self._called}.{name}", polls=polls, instead=instead)
+            result: T = self._store.blocking(
+                lambda call: method(self, call, *args, **named),
+                name,
+                f"{self._called}.{name}",
+                polls=polls,
+                instead=instead,
+            )
             return result
 
         setattr(owner, name, _like(blocking, method, owner, name, inspect.cleandoc(method.__doc__ or "")))

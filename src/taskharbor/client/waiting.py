@@ -8,24 +8,17 @@ listing does not need.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.job import JobInfo, State
 from taskharbor.model.times import Duration, duration
 from taskharbor.store import jobs
-from taskharbor.store.access import StoreAccess
-from taskharbor.store.session import RESOLUTION_S
-
-if TYPE_CHECKING:
-    from taskharbor.store.session import Store
+from taskharbor.store.access import RESOLUTION_S, StoreAccess, StoreCall
 
 FIRST_PAUSE_S = 0.002
 PAUSE_GROWTH = 1.5
 LONGEST_PAUSE_S = 0.5
 ADVICE_TIMEOUT_S = 1.0  # for finding out why a job has not ended, when the caller's own time is over
-
-ReadJob = Callable[[StoreAccess], Awaitable[JobInfo]]
 
 
 class WaitTimedOut(Exception):
@@ -76,23 +69,23 @@ class PollPauses:
         self._pause = min(self._pause * PAUSE_GROWTH, LONGEST_PAUSE_S)
 
 
-async def until_ended(access: StoreAccess, read: Callable[[], Awaitable[JobInfo]], waiting: PollPauses) -> JobInfo:
+async def until_ended(call: StoreCall, read: Callable[[], Awaitable[JobInfo]], waiting: PollPauses) -> JobInfo:
     """Call `read` again and again until it returns a job that has ended; WaitTimedOut when the time is over."""
-    waiting.start(access)
+    waiting.start(call.access)
     while True:
         info = await read()
         if info.state.terminal:
             return info
-        await waiting.pause(access, info)
+        await waiting.pause(call.access, info)
 
 
-async def why_not_ended(store: Store, access: StoreAccess, info: JobInfo) -> str:
+async def why_not_ended(call: StoreCall, info: JobInfo) -> str:
     """Advice for a caller whose job has not ended: that no worker will run it, if the store knows, or to be patient."""
     if info.state is State.READY:
         queue = info.job.queue
-        call = store.call(access, "workers", ADVICE_TIMEOUT_S)
+        short = call.store.call("workers", call.access, seconds=ADVICE_TIMEOUT_S)
         try:
-            if not await access.within(call, jobs.is_served, call, queue):
+            if not await jobs.is_served(short, queue):
                 from taskharbor.store.diagnose import not_served  # only where a caller gave up waiting
 
                 start = "start one (harbor.worker().run(), or `taskharbor worker run`), and ask again"
@@ -109,24 +102,24 @@ class Watch:
     deliveries.
     """
 
-    def __init__(self, read: ReadJob, waiting: PollPauses) -> None:
-        self._read = read
+    def __init__(self, id: str, waiting: PollPauses) -> None:
+        self._id = id
         self._waiting = waiting
         self._last: JobInfo | None = None
 
-    async def next(self, access: StoreAccess) -> JobInfo | None:
+    async def next(self, call: StoreCall) -> JobInfo | None:
         """The job when it has changed since the last call, the first time at once; None when it had ended.
         WaitTimedOut when the time is over."""
         last = self._last
         if last is not None and last.state.terminal:
             return None
-        self._waiting.start(access)
+        self._waiting.start(call.access)
         while True:
-            info = await self._read(access)
+            info = await jobs.job(call.again(), self._id)
             if last is None or _seen(info) != _seen(last):
                 self._last = info
                 return info
-            await self._waiting.pause(access, info)
+            await self._waiting.pause(call.access, info)
 
 
 def _seen(info: JobInfo) -> tuple[object, ...]:

@@ -7,10 +7,11 @@ that transaction has written. Awaited calls read on connections of their own.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
@@ -22,18 +23,10 @@ from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import StoreMissing
 from taskharbor.model.lease import Enqueued
-from taskharbor.store.access import (
-    AwaitedAccess,
-    BlockingAccess,
-    DriverPerLoop,
-    StoreAccess,
-    refuse_on_loop,
-    run_on_this_thread,
-)
+from taskharbor.store.access import AwaitedAccess, BlockingAccess, StoreAccess, refuse_on_loop
 from taskharbor.store.enqueue import PrepareRecords
-from taskharbor.store.session import Store, StoreCall
-
-T = TypeVar("T")
+from taskharbor.store.open_drivers import DriverPerLoop
+from taskharbor.store.session import Store
 
 
 def driver_on(
@@ -113,8 +106,7 @@ class ConnectionAccess:
     def __init__(self, driver: Driver) -> None:
         self._driver: Any = driver
 
-    def time(self) -> float:
-        return time.monotonic()
+    time = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, as the caller asked
@@ -123,8 +115,8 @@ class ConnectionAccess:
         driver: Driver = self._driver
         return driver
 
-    async def within(self, call: StoreCall, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        return await work(*args)
+    def limit(self, deadline: float) -> asyncio.Timeout | None:
+        return None
 
     def closings(self) -> int:
         return 0
@@ -179,19 +171,11 @@ class DjangoStore(Store):
         )
         return stored
 
-    def blocking(
-        self,
-        begin: Callable[[StoreAccess], Coroutine[Any, Any, T]],
-        method: str,
-        *,
-        polls: bool = False,
-        instead: str = "",
-    ) -> T:
-        if self.joins_transactions:
-            refuse_on_loop(method, instead)
-            connection = connections[self.backend.database]
-            return run_on_this_thread(begin, ConnectionAccess(driver_on(self.backend, lambda: connection)))
-        return super().blocking(begin, method, polls=polls, instead=instead)
+    def _blocking_access(self) -> StoreAccess | None:
+        if not self.joins_transactions:
+            return super()._blocking_access()
+        connection = connections[self.backend.database]
+        return ConnectionAccess(driver_on(self.backend, lambda: connection))
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from taskharbor.flow.compile import Compiled, compile_flow, compile_spawn
 from taskharbor.flow.handle import FlowHandle
 from taskharbor.model.job import JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
+from taskharbor.store.access import StoreCall
 from taskharbor.store.flows import failed_externals
-from taskharbor.store.session import Store, StoreCall
+from taskharbor.store.session import Store
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, failure_steps
 from taskharbor.tasks.flow_metadata import MAX_DEPTH
 from taskharbor.tasks.migration_hints import OF_FLOWS, missing
@@ -77,7 +78,7 @@ class Flow(Workflow, Generic[R_co]):
         results = store.enqueue(prepared.records, connection, METHOD)
         known = prepared.known(results)
         if _carry_steps(known):
-            records = store.blocking(lambda access: _released_at_once(store.call(access, "enqueue"), known), METHOD)
+            records = store.blocking(lambda call: _released_at_once(call, known), "enqueue", METHOD)
             if records:
                 store.enqueue(lambda now: records, connection, METHOD)
         return prepared.handle(store, results)
@@ -89,7 +90,7 @@ class Flow(Workflow, Generic[R_co]):
         results = await store.aenqueue(prepared.records, connection)
         known = prepared.known(results)
         if _carry_steps(known):
-            records = await _released_at_once(store.call(store.awaited, "enqueue"), known)
+            records = await _released_at_once(store.call("enqueue"), known)
             if records:
                 await store.aenqueue(lambda now: records, connection)
         return prepared.handle(store, results)

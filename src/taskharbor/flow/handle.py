@@ -19,7 +19,7 @@ from taskharbor.model.errors import JobCancelled, JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_status
 from taskharbor.model.times import Duration
 from taskharbor.store import flows, jobs
-from taskharbor.store.session import StoreCall
+from taskharbor.store.access import StoreCall
 
 if TYPE_CHECKING:
     from taskharbor.store.session import Store
@@ -102,12 +102,12 @@ class FlowHandle(Generic[R_co]):
         poll = _Poll(self, end, externals, call.again)
         try:
             pauses = waiting.PollPauses(timeout, call.method, f"flow {self.id}", in_handler=call.in_handler)
-            info = await waiting.until_ended(call.access, poll, pauses)
+            info = await waiting.until_ended(call, poll, pauses)
         except JobNotFound:
             raise self._gone() from None
         except waiting.WaitTimedOut as late:
             unfinished = await self._ready(call.again()) or late.info
-            advice = await waiting.why_not_ended(self._store, call.access, unfinished)
+            advice = await waiting.why_not_ended(call, unfinished)
             raise TimeoutError(f"flow {self.id} runs after {late}; {advice}") from None
         job = info.job
         if info.state is State.DLQ:
@@ -142,7 +142,7 @@ class FlowHandle(Generic[R_co]):
 
     async def ainfo(self) -> FlowInfo:
         """The jobs of the flow and its edges, as they are now."""
-        return await self._info(self._store.call(self._store.awaited, "info"))
+        return await self._info(self._store.call("info"))
 
     async def _ready(self, call: StoreCall) -> JobInfo | None:
         """A job of the flow that waits for a worker."""

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from taskharbor.client.operation import DryRun
     from taskharbor.client.scheduled_step import Scheduled
     from taskharbor.schedules.rule import RuleOptions
+    from taskharbor.store.access import StoreCall
     from taskharbor.store.schedules import ScheduleInfo
-    from taskharbor.store.session import Store, StoreCall
+    from taskharbor.store.session import Store
 
 T = TypeVar("T")
 
@@ -221,7 +222,7 @@ class Actions:
     def _begin(self, permission: Permission, what: str = "") -> StoreCall:
         """A call for a person who has this permission; AccessDenied for another one."""
         self._access.check(permission)
-        return self._store.call(self._store.awaited, what or permission.value)
+        return self._store.call(what or permission.value)
 
     async def _each(
         self, call: StoreCall, ids: Sequence[str], act: Callable[[Driver], Awaitable[list[DriverError | None]]]

@@ -94,6 +94,6 @@ async def _entries(store: Store, since: datetime | None = None, by: str | None =
 
 async def _row(store: Store, entry: AuditEntry) -> OperationRow:
     try:
-        return OperationRow(entry, await progress(store.call(store.awaited, "operation"), entry.id))
+        return OperationRow(entry, await progress(store.call("operation"), entry.id))
     except JobNotFound:
         return OperationRow(entry, None)

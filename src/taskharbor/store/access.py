@@ -1,45 +1,153 @@
-"""The ways to reach a store (awaited on an event loop, or blocking on the calling thread), and its open drivers.
+"""One call to a store: the ways to reach it, how long the call takes, and what is repeated.
 
-What is done with a store (retries, deadlines, enqueue middleware, events) is written once, as coroutines over
-`StoreAccess`. An event loop runs them over `AwaitedAccess`. Over `BlockingAccess` none of them ever suspends, so
-`run_on_this_thread` runs them with a single step: no loop, no other thread.
+A `StoreCall` is written once, as coroutines over a `StoreAccess`. An event loop runs them over `AwaitedAccess`. Over
+`BlockingAccess` none of them ever suspends, so `run_on_this_thread` runs them with a single step: no loop, no other
+thread.
 
-An opened driver belongs to its loop. The driver that was given serves the first loop that asks; every other loop gets
-a sibling on the same store. A driver whose loop was closed is forgotten. In a forked child everything of the parent's
-is left alone, unused and unclosed: its connections are the parent's.
+A call that the store refuses is repeated, five times in all, with growing, jittered pauses. For a store that does not
+respond it waits until the time of the call is over. Either way the error says what was tried, for how long, and what
+is unknown now.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
+import random
 import threading
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from taskharbor.drivers.base import BlockingCalls, Driver
-from taskharbor.drivers.dsn import redact, scheme_of
-from taskharbor.drivers.registry import open_driver, resolve_dsn, warn_of_default
 from taskharbor.drivers.signal_safe import ClosedFlag, ThreadLimit
-from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
-from taskharbor.model.main_guard import refuse_while_main_is_imported
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.open_drivers import DriverPerLoop
+    from taskharbor.store.session import Store
 
 T = TypeVar("T")
 
 Follow = Callable[[Callable[[], Awaitable[datetime]]], Awaitable[Any]]
 
-OPENED = "a store was opened to enqueue or to read"
+RESOLUTION_S = 0.001  # of every clock here: what is left after rounding is not worth waiting for
+MAX_TRIES = 5
+FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: 0.75 to 1.5 seconds in all
 
-_all: weakref.WeakSet[DriverPerLoop] = weakref.WeakSet()
 _exiting = False  # whether the interpreter exits: then only the main thread and daemons are left
+
+
+class StoreCall:
+    """One call to a store, by the clock of its `access`. `what` names it; `doubt` says what is unknown if it fails
+    after the store was reached."""
+
+    __slots__ = (
+        "_began", "access", "deadline", "doubt", "in_handler", "last", "method", "reached", "store", "tries", "what",
+    )  # fmt: skip
+
+    def __init__(
+        self, store: Store, access: StoreAccess, seconds: float, what: str, method: str = "", in_handler: bool = False
+    ) -> None:
+        self.store = store
+        self.access = access
+        self._began = access.time()
+        self.deadline = self._began + seconds
+        self.what = what
+        self.doubt: Callable[[], str] | None = None
+        self.method = method or what  # as the caller wrote it: "aresult"
+        self.in_handler = in_handler  # whether a handler of a worker made a call that may wait for jobs
+        self.tries = 0
+        self.reached = False  # whether the store was open, so that something may have been sent to it
+        self.last: BackendUnavailable | None = None  # the error of the last try that failed in time
+
+    def now(self) -> datetime:
+        """The present, by the clock of the store."""
+        return self.store.clock.now()
+
+    def again(self, what: str = "") -> StoreCall:
+        """Another call of the same caller, with as much time: for each read of one that polls."""
+        return StoreCall(self.store, self.access, self.deadline - self._began, what or self.what)
+
+    async def ask(self, send: Callable[[Driver], Awaitable[T]]) -> T:
+        """What `send` returns. It may be called several times: until it succeeds, fails five times, or its time is
+        over."""
+        limit = self.access.limit(self.deadline)
+        if limit is None:
+            return await self._tries(send)
+        try:
+            async with limit:
+                return await self._tries(send)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise self.spent() from self.cause()
+
+    async def change(self, send: Callable[[Driver], Awaitable[T]], doubt: str) -> T:
+        """The same for a change. `doubt`: what is unknown if no reply comes, and what to do then."""
+        self.doubt = lambda: doubt
+        return await self.ask(send)
+
+    async def _tries(self, send: Callable[[Driver], Awaitable[T]]) -> T:
+        access = self.access
+        closings = access.closings()
+        pause = FIRST_PAUSE_S
+        for number in range(1, MAX_TRIES + 1):
+            self.tries += 1
+            try:
+                driver = await access.driver(self.deadline)
+                self.reached = True
+                return await send(driver)
+            except BackendUnavailable as error:
+                if self.is_over():
+                    raise self.spent() from self.cause(error)
+                self.last = error
+                if number == MAX_TRIES or access.closings() != closings:
+                    raise self.refused(error) from self.cause(error)
+            await access.sleep(min(pause + pause * random.random(), self.left()))
+            if access.closings() != closings:
+                raise self.refused(self.last) from self.cause()
+            if self.is_over():
+                break
+            pause *= 2
+        raise self.spent() from self.cause()
+
+    def left(self) -> float:
+        """Seconds until the deadline, never less than 0."""
+        return max(self.deadline - self.access.time(), 0.0)
+
+    def is_over(self) -> bool:
+        """Whether the deadline has come."""
+        return self.left() < RESOLUTION_S
+
+    def cause(self, error: BackendUnavailable | None = None) -> BaseException | None:
+        """What the error of this call is raised from: the driver's own error, or what that was raised from."""
+        error = error or self.last
+        return None if error is None else error.__cause__ or error
+
+    def refused(self, error: BackendUnavailable | None) -> BackendUnavailable:
+        """The error for a call that failed in time, and is not tried again."""
+        text = str(error).rstrip(".")
+        elapsed = self.access.time() - self._began
+        return self._error(f"{text} ({self.what}, tried {self._times()} in {elapsed:.1f} s)", error)
+
+    def spent(self) -> BackendUnavailable:
+        """The error for a call whose time is over."""
+        how = "did not answer" if self.reached else "could not be opened"
+        last = f"; before that: {str(self.last).rstrip('.')}" if self.last is not None else ""
+        text = f"{self.what}: the store {how} within {self.deadline - self._began:g} s (tried {self._times()}{last})"
+        return self._error(text, self.last)
+
+    def _error(self, text: str, error: BackendUnavailable | None) -> BackendUnavailable:
+        doubt = f". {self.doubt()}" if self.doubt is not None and self.reached else ""
+        made = BackendUnavailable(text + doubt)
+        if error is not None:
+            made.lasting = error.lasting
+            made.__cause__ = self.cause(error)
+        return made
+
+    def _times(self) -> str:
+        return "once" if self.tries == 1 else f"{self.tries} times"
 
 
 class StoreAccess(Protocol):
@@ -54,8 +162,8 @@ class StoreAccess(Protocol):
     async def driver(self, deadline: float) -> Driver:
         """The open driver. The first call opens it; a call now and then follows the store's clock."""
 
-    async def within(self, call: StoreCall, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Await `work(*args)`; when the time of the call is over, the error that says so."""
+    def limit(self, deadline: float) -> asyncio.Timeout | None:
+        """What ends the awaiting of a call at its deadline; None if the driver ends each of its calls by then."""
 
     def closings(self) -> int:
         """How often this way was closed: a call under way that sees it change does not open the store again."""
@@ -79,15 +187,8 @@ class AwaitedAccess:
     async def driver(self, deadline: float) -> Driver:
         return await self._drivers.get()
 
-    async def within(self, call: StoreCall, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        limit = asyncio.timeout_at(call.deadline)  # `left()` reads the clock twice more: 2 % of a call
-        try:
-            async with limit:
-                return await work(*args)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        raise call.spent() from call.cause()
+    def limit(self, deadline: float) -> asyncio.Timeout | None:
+        return asyncio.timeout_at(deadline)
 
     def closings(self) -> int:
         return self._drivers.closings()
@@ -110,8 +211,7 @@ class BlockingAccess:
         self._is_open = False
         self._closed = ClosedFlag()
 
-    def time(self) -> float:
-        return time.monotonic()
+    time = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         self._closed.wait(seconds)
@@ -121,11 +221,11 @@ class BlockingAccess:
         if not self._is_open:
             await self._open(driver, deadline)
         elif self._is_stale is not None and self._is_stale():
-            await _follow_again(self._follow, driver)
+            await follow_again(self._follow, driver)
         return driver
 
-    async def within(self, call: StoreCall, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        return await work(*args)  # the driver ends each of its calls by the deadline
+    def limit(self, deadline: float) -> asyncio.Timeout | None:
+        return None
 
     def closings(self) -> int:
         return int(self._closed.is_set())
@@ -185,179 +285,7 @@ def run_on_this_thread(call: Callable[..., Coroutine[Any, Any, T]], *args: Any) 
     raise RuntimeError("a blocking driver suspended: its calls must do their I/O before they return")
 
 
-class _LoopDriver:
-    """The driver of one loop. A task of its own opens it once: the caller that came first may give up meanwhile."""
-
-    __slots__ = ("driver", "opened", "opening")
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.opened = False
-        self.opening: asyncio.Task[None] | None = None
-
-
-class DriverPerLoop:
-    """The drivers of one store by event loop. Safe to use from many threads and loops."""
-
-    def __init__(self, source: Driver | str | None, clock: Clock) -> None:
-        if source is None or isinstance(source, str):
-            scheme_of(resolve_dsn(source))  # a malformed DSN fails here, not with the first job
-        elif not isinstance(source, Driver):
-            raise TypeError(
-                "expected a DSN such as sqlite:///jobs.db, or a driver (a subclass of taskharbor.drivers.Driver), "
-                f"got {type(source).__name__}"
-            )
-        self._source = source
-        self._driver: Driver | None = None if source is None or isinstance(source, str) else source
-        self._follow: Follow | None = getattr(clock, "follow", None)
-        self._is_stale = getattr(clock, "stale", None) if self._follow is not None else None
-        self._lock = threading.Lock()
-        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopDriver] = {}
-        self._closings: dict[asyncio.AbstractEventLoop, int] = {}
-        self._is_taken = False  # whether a loop has the first driver; the others get siblings of it
-        self._blocking: BlockingAccess | None = None
-        self._only_awaited = False  # whether the driver has no blocking calls
-        self._is_child = False  # whether the first driver is that of the process which forked this one
-        self._parents: list[Any] = []  # in a forked child: what the parent has opened
-        _all.add(self)
-
-    def __repr__(self) -> str:
-        if self._source is None or isinstance(self._source, str):
-            try:
-                return repr(redact(resolve_dsn(self._source)))
-            except ValueError:  # the environment has changed since
-                return "'…'"
-        return f"<{type(self._source).__name__}>"  # its own repr might show how it connects
-
-    @property
-    def source(self) -> Driver | str | None:
-        """The driver or DSN that the program gave; None if it leaves the store to the environment."""
-        return self._source
-
-    @property
-    def dsn(self) -> str | None:
-        """The DSN in use; None if a driver was given."""
-        return resolve_dsn(self._source) if self._source is None or isinstance(self._source, str) else None
-
-    @property
-    def driver(self) -> Driver:
-        """The driver that was given, or the one the DSN names; made at the first use, not opened here."""
-        with self._lock:
-            return self._first()
-
-    # Awaited -------------------------------------------------------------------------------------------------
-
-    async def get(self) -> Driver:
-        """The open driver of the running loop."""
-        loop = asyncio.get_running_loop()
-        own = self._by_loop.get(loop)
-        if own is None:
-            own = self._take(loop)
-        if not own.opened:
-            await self._opened(own, loop)
-        elif self._is_stale is not None and self._is_stale():
-            await _follow_again(self._follow, own.driver)
-        return own.driver
-
-    async def _opened(self, own: _LoopDriver, loop: asyncio.AbstractEventLoop) -> None:
-        opening = own.opening
-        if opening is None or opening.done():
-            opening = own.opening = loop.create_task(self._open(own), name="taskharbor-open")
-            opening.add_done_callback(_mark_retrieved)
-        await asyncio.wait([opening])  # which leaves it alone if we are cancelled
-        if opening.cancelled():
-            raise BackendUnavailable("the client was closed while it opened the store")
-        opening.result()
-
-    async def _open(self, own: _LoopDriver) -> None:
-        await own.driver.open()
-        if self._follow is not None:
-            await self._follow(own.driver.server_time)
-        own.opened = True
-
-    def closings(self) -> int:
-        """How often the driver of the running loop was closed: a call that finds it closed does not open it again."""
-        return self._closings.get(asyncio.get_running_loop(), 0)
-
-    async def close(self) -> None:
-        """Close the driver of the running loop."""
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            self._closings[loop] = self._closings.get(loop, 0) + 1
-            own = self._by_loop.pop(loop, None)
-            if own is not None and own.driver is self._driver:
-                self._is_taken = False  # closed, it may serve again
-        if own is not None:
-            if own.opening is not None and not own.opening.done():
-                own.opening.cancel()
-                await asyncio.wait([own.opening])
-            await own.driver.close()
-
-    # On the calling thread -----------------------------------------------------------------------------------
-
-    def blocking(self) -> BlockingAccess | None:
-        """The store's blocking calls for this process; None if its driver has none."""
-        access = self._blocking
-        if access is not None or self._only_awaited:
-            return access
-        refuse_while_main_is_imported(OPENED)
-        with self._lock:
-            if self._blocking is None:
-                first = self._first()
-                calls = _blocking_calls(first.sibling() if self._is_child else first)
-                self._only_awaited = calls is None
-                if calls is not None:
-                    self._blocking = BlockingAccess(calls, self._follow, self._is_stale)
-            return self._blocking
-
-    def is_blocking(self) -> bool:
-        """Whether blocking calls were used and not closed since."""
-        return self._blocking is not None
-
-    def close_blocking(self) -> None:
-        """Close what blocking calls opened; the next one begins anew."""
-        with self._lock:
-            access, self._blocking = self._blocking, None
-        if access is not None:
-            access.close()
-
-    # On a connection of the caller's -------------------------------------------------------------------------
-
-    def unopened(self) -> Driver:
-        """A driver for statements on a connection of the caller's: the loop's own if it has one, else the first."""
-        refuse_while_main_is_imported(OPENED)
-        try:
-            own = self._by_loop.get(asyncio.get_running_loop())
-        except RuntimeError:
-            own = None
-        return self.driver if own is None else own.driver
-
-    def _take(self, loop: asyncio.AbstractEventLoop) -> _LoopDriver:
-        refuse_while_main_is_imported(OPENED)
-        with self._lock:
-            self._by_loop = {other: own for other, own in self._by_loop.items() if not other.is_closed()}
-            self._closings = {other: times for other, times in self._closings.items() if not other.is_closed()}
-            first = self._first()
-            own = self._by_loop[loop] = _LoopDriver(first.sibling() if self._is_taken else first)
-            self._is_taken = True
-            return own
-
-    def _first(self) -> Driver:
-        if self._driver is None:
-            dsn = resolve_dsn(self._source if isinstance(self._source, str) else None)
-            if self._source is None:
-                warn_of_default(dsn)
-            self._driver = open_driver(dsn)
-        return self._driver
-
-    def _forget(self) -> None:
-        self._lock = threading.Lock()  # a thread that holds the parent's does not exist here
-        self._parents += (self._by_loop, self._blocking)  # kept, so that no finalizer writes to the parent's sockets
-        self._by_loop, self._closings, self._blocking = {}, {}, None
-        self._is_taken = self._is_child = self._driver is not None
-
-
-async def _follow_again(follow: Follow | None, driver: Driver) -> None:
+async def follow_again(follow: Follow | None, driver: Driver) -> None:
     assert follow is not None
     try:
         await follow(driver.server_time)
@@ -376,29 +304,3 @@ def note_exit() -> None:
     """From now on the interpreter exits: see `stay_at_exit`."""
     global _exiting
     _exiting = True
-
-
-def _blocking_calls(driver: Driver) -> BlockingCalls | None:
-    """The blocking calls of a driver whose own class defines them: see `Driver.blocking`."""
-    make = vars(type(driver)).get("blocking")
-    return None if make is None else make(driver)
-
-
-def _mark_retrieved(opening: asyncio.Task[None]) -> None:
-    if not opening.cancelled():
-        opening.exception()  # every caller that waited has raised it; the next call tries again
-
-
-def _close_at_exit() -> None:
-    note_exit()
-    for drivers in list(_all):
-        drivers.close_blocking()
-
-
-def _forget_all() -> None:
-    for drivers in list(_all):
-        drivers._forget()
-
-
-atexit.register(_close_at_exit)
-os.register_at_fork(after_in_child=_forget_all)

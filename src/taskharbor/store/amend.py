@@ -27,7 +27,7 @@ from taskharbor.tasks.payload_edit import edit_payload
 from taskharbor.tasks.signature import Signature
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 MAX_TRIES = 5
 """How often a change is made anew because the job changed between the read and the write."""

@@ -21,7 +21,7 @@ from taskharbor.model.times import to_ms
 from taskharbor.store.pages import fill_page
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 T = TypeVar("T")
 

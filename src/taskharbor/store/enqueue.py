@@ -25,7 +25,7 @@ from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Enqueued
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 PrepareRecords: TypeAlias = Callable[[datetime], list[JobRecord]]
 """Returns the records of one enqueue, given the store's time."""

@@ -21,7 +21,7 @@ from taskharbor.model.times import Duration, duration, moment, round_up
 from taskharbor.store.pages import read_items
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 MAX_INSPECTED_JOBS = 1000  # for one call
 PAGE_JOBS = 1000

@@ -31,7 +31,7 @@ from taskharbor.tasks.payload_errors import describe
 from taskharbor.tasks.results import Results, compose
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 DELETE_IN_DOUBT = "It may or may not be deleted; delete it again: that does no harm"
 DUE_SOON = timedelta(seconds=5)
@@ -126,9 +126,8 @@ def _decoded(call: StoreCall, job: JobRecord, returns: Any) -> Any:
 
 
 async def is_served(call: StoreCall, queue: str) -> bool:
-    """Whether a worker that sent a heartbeat in the last minute serves this queue. One try, without retries."""
-    driver = await call.access.driver(call.deadline)
-    return any(queue in worker.queues for worker in await driver.workers(call.now()))
+    """Whether a worker that sent a heartbeat in the last minute serves this queue."""
+    return any(queue in worker.queues for worker in await call.ask(lambda driver: driver.workers(call.now())))
 
 
 async def read_records(driver: Driver, ids: Iterable[str], now: datetime) -> list[JobInfo]:

@@ -21,7 +21,7 @@ from taskharbor.model.job import Figures, QueueHead, State, WorkerInfo
 from taskharbor.store.audit import audited
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 PAGE_QUEUES = 100
 MAX_OTHERS = 500  # queues without a row of which it is read since when they wait

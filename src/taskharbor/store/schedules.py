@@ -25,7 +25,7 @@ from taskharbor.schedules.changes import called, deleted
 from taskharbor.schedules.plan import new_revision, stored, stored_until
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 LONGEST_PAUSE_S = 0.02  # before it is decided anew: several that change it at once should not stay in step
 MAX_TRIES = 20

@@ -1,41 +1,34 @@
-"""One store as a program uses it (`Store`), and one call to it (`StoreCall`): how long it takes, and what is repeated.
-
-A call that the store refuses is repeated, five times in all, with growing, jittered pauses. For a store that does not
-respond it waits until the time of the call is over. Either way the error says what was tried, for how long, and what
-is unknown now.
-"""
+"""One store as a program uses it: its clock and codec, the calls to it, and closing it."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import ContextVar, Token
 from copy import copy
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.current_job import is_in_handler
 from taskharbor.model.events import Event, Observer, Observers
 from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration, duration
 from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
-from taskharbor.store.access import AwaitedAccess, DriverPerLoop, StoreAccess, refuse_on_loop, run_on_this_thread
+from taskharbor.store.access import AwaitedAccess, StoreAccess, StoreCall, refuse_on_loop, run_on_this_thread
 from taskharbor.store.enqueue import EnqueueMiddleware, Enqueuer, PrepareRecords
+from taskharbor.store.open_drivers import DriverPerLoop
 from taskharbor.store.portal import Portal
 
 T = TypeVar("T")
 
 CALL_TIMEOUT = timedelta(seconds=10)
-RESOLUTION_S = 0.001  # of every clock here: what is left after rounding is not worth waiting for
-MAX_TRIES = 5
-FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: 0.75 to 1.5 seconds in all
 PORTAL_SLACK_S = 1.0  # for a call whose time is over to end by itself, before its caller stops waiting for it
 
 ISOLATED_PARTS = ("clock", "enqueuer", "is_isolated", "drivers", "awaited")
@@ -47,107 +40,6 @@ _limits: ContextVar[tuple[tuple[Store, float], ...]] = ContextVar("taskharbor_li
 def seconds_of(limit: Duration, name: str) -> float:
     """How long a call may take; ValueError or TypeError for an invalid limit."""
     return duration(limit, name, zero=False).total_seconds()
-
-
-class StoreCall:
-    """One call to a store, by the clock of its `access`. `what` names it; `doubt` says what is unknown if it fails
-    after the store was reached."""
-
-    __slots__ = (
-        "_began", "access", "deadline", "doubt", "in_handler", "last", "method", "reached", "store", "tries", "what",
-    )  # fmt: skip
-
-    def __init__(self, store: Store, access: StoreAccess, seconds: float, what: str) -> None:
-        self.store = store
-        self.access = access
-        self._began = access.time()
-        self.deadline = self._began + seconds
-        self.what = what
-        self.doubt: Callable[[], str] | None = None
-        self.method = what  # as the caller wrote it: "aresult"
-        self.in_handler = False  # whether a handler of a worker made a call that may wait for jobs
-        self.tries = 0
-        self.reached = False  # whether the store was open, so that something may have been sent to it
-        self.last: BackendUnavailable | None = None  # the error of the last try that failed in time
-
-    def now(self) -> datetime:
-        """The present, by the clock of the store."""
-        return self.store.clock.now()
-
-    def again(self, what: str = "") -> StoreCall:
-        """Another call of the same caller, with as much time: for each read of one that polls."""
-        return StoreCall(self.store, self.access, self.deadline - self._began, what or self.what)
-
-    async def ask(self, send: Callable[[Driver], Awaitable[T]]) -> T:
-        """What `send` returns. It may be called several times: until it succeeds, fails five times, or its time is
-        over."""
-        return await self.access.within(self, self._tries, send)
-
-    async def change(self, send: Callable[[Driver], Awaitable[T]], doubt: str) -> T:
-        """The same for a change. `doubt`: what is unknown if no reply comes, and what to do then."""
-        self.doubt = lambda: doubt
-        return await self.access.within(self, self._tries, send)
-
-    async def _tries(self, send: Callable[[Driver], Awaitable[T]]) -> T:
-        access = self.access
-        closings = access.closings()
-        pause = FIRST_PAUSE_S
-        for number in range(1, MAX_TRIES + 1):
-            self.tries += 1
-            try:
-                driver = await access.driver(self.deadline)
-                self.reached = True
-                return await send(driver)
-            except BackendUnavailable as error:
-                if self.is_over():
-                    raise self.spent() from self.cause(error)
-                self.last = error
-                if number == MAX_TRIES or access.closings() != closings:
-                    raise self.refused(error) from self.cause(error)
-            await access.sleep(min(pause + pause * random.random(), self.left()))
-            if access.closings() != closings:
-                raise self.refused(self.last) from self.cause()
-            if self.is_over():
-                break
-            pause *= 2
-        raise self.spent() from self.cause()
-
-    def left(self) -> float:
-        """Seconds until the deadline, never less than 0."""
-        return max(self.deadline - self.access.time(), 0.0)
-
-    def is_over(self) -> bool:
-        """Whether the deadline has come."""
-        return self.left() < RESOLUTION_S
-
-    def cause(self, error: BackendUnavailable | None = None) -> BaseException | None:
-        """What the error of this call is raised from: the driver's own error, or what that was raised from."""
-        error = error or self.last
-        return None if error is None else error.__cause__ or error
-
-    def refused(self, error: BackendUnavailable | None) -> BackendUnavailable:
-        """The error for a call that failed in time, and is not tried again."""
-        text = str(error).rstrip(".")
-        elapsed = self.access.time() - self._began
-        return self._error(f"{text} ({self.what}, tried {self._times()} in {elapsed:.1f} s)", error)
-
-    def spent(self) -> BackendUnavailable:
-        """The error for a call whose time is over."""
-        how = "did not answer" if self.reached else "could not be opened"
-        last = f"; before that: {str(self.last).rstrip('.')}" if self.last is not None else ""
-        text = f"{self.what}: the store {how} within {self.deadline - self._began:g} s (tried {self._times()}{last})"
-        return self._error(text, self.last)
-
-    def _error(self, text: str, error: BackendUnavailable | None) -> BackendUnavailable:
-        doubt = f". {self.doubt()}" if self.doubt is not None and self.reached else ""
-        made = BackendUnavailable(text + doubt)
-        if error is not None:
-            made.lasting = error.lasting
-            made.__cause__ = self.cause(error)
-        return made
-
-    def _times(self) -> str:
-        return "once" if self.tries == 1 else f"{self.tries} times"
 
 
 class Store:
@@ -196,13 +88,24 @@ class Store:
 
     # Calls -------------------------------------------------------------------------------------------------------
 
-    def call(self, access: StoreAccess, what: str, seconds: float | None = None) -> StoreCall:
-        """A call that begins now. Its time is that of any call to this store, unless `seconds` says otherwise."""
-        return StoreCall(self, access, self._seconds() if seconds is None else seconds, what)
+    def call(
+        self,
+        what: str,
+        access: StoreAccess | None = None,
+        *,
+        seconds: float | None = None,
+        method: str = "",
+        in_handler: bool = False,
+    ) -> StoreCall:
+        """A call that begins now; awaited, unless `access` says otherwise. Its time is that of any call to this store,
+        unless `seconds` does."""
+        seconds = self._seconds() if seconds is None else seconds
+        return StoreCall(self, access or self.awaited, seconds, what, method, in_handler)
 
     def blocking(
         self,
-        begin: Callable[[StoreAccess], Coroutine[Any, Any, T]],
+        work: Callable[[StoreCall], Coroutine[Any, Any, T]],
+        what: str,
         method: str,
         *,
         polls: bool = False,
@@ -215,24 +118,28 @@ class Store:
         if it is not the awaitable twin.
         """
         refuse_on_loop(method, instead)
-        access = self.drivers.blocking()
+        in_handler = polls and is_in_handler()  # here: on the portal it runs in another thread
+        access = self._blocking_access()
         if access is not None:
-            return run_on_this_thread(begin, access)
+            return run_on_this_thread(work, self.call(what, access, in_handler=in_handler))
         limit = None if polls else self._seconds() + PORTAL_SLACK_S
-        return self.portal.call(lambda: begin(self.awaited), method, limit)
+        return self.portal.call(lambda: work(self.call(what, in_handler=in_handler)), method, limit)
+
+    def _blocking_access(self) -> StoreAccess | None:
+        return self.drivers.blocking()
 
     def enqueue(self, prepare: PrepareRecords, connection: Any, method: str) -> list[Enqueued]:
         """Store the records that `prepare` returns; blocks until they are stored. With a `connection` of the caller's,
         on that one and within its transaction."""
         if connection is None:
-            return self.blocking(lambda access: self.enqueuer.store(prepare, self.call(access, "enqueue")), method)
+            return self.blocking(partial(self.enqueuer.store, prepare), "enqueue", method)
         refuse_on_loop(method)
         return self.enqueuer.store_on_sync(connection, self.drivers.unopened(), prepare)
 
     async def aenqueue(self, prepare: PrepareRecords, connection: Any) -> list[Enqueued]:
         """The same, awaited."""
         if connection is None:
-            return await self.enqueuer.store(prepare, self.call(self.awaited, "enqueue"))
+            return await self.enqueuer.store(prepare, self.call("enqueue"))
         return await self.enqueuer.store_on(connection, self.drivers.unopened(), prepare)
 
     # Time limits -------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from taskharbor.store.bulk.plan import (
 from taskharbor.store.flows import cancel_flow
 
 if TYPE_CHECKING:
-    from taskharbor.store.session import StoreCall
+    from taskharbor.store.access import StoreCall
 
 BEGUN_IN_DOUBT = "The operation may or may not have begun; harbor.audit() lists it if it has"
 
