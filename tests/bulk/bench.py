@@ -98,7 +98,7 @@ class Store:
 
     async def to_next_slice(self, operation: Operation) -> None:
         """Move the clock to the moment at which the next slice can run: it is due, or its lease is over."""
-        info = await newest_slice(self.client._store.call(self.client._store.awaited, "test"), operation.id)
+        info = await newest_slice(self.client._store.call("test"), operation.id)
         due = info.lease_expires_at if info.state is State.INFLIGHT else info.job.run_at
         if due is not None and due > self.clock.now():
             self.clock.advance((due - self.clock.now()).total_seconds())

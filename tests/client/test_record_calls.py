@@ -453,3 +453,37 @@ def test_info_shows_no_payload_in_its_repr() -> None:
         info = declare(harbor).enqueue("CANARY").info()
         assert isinstance(info, JobInfo)
         assert "CANARY" not in repr(info)
+
+
+@pytest.mark.parametrize("put", [1, 2])
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_outage_around_the_audit_repeats_neither_entry_nor_action(
+    waits: Waits, colour: str, put: int, is_stored: bool
+) -> None:
+    log: list[str] = []
+
+    class Cut(MemoryDriver):
+        def sibling(self) -> Cut:
+            other = Cut()
+            other.store = self.store
+            return other
+
+        async def put_audit(self, entries: Any, now: datetime) -> None:
+            log.append("put")
+            is_cut = log.count("put") == put
+            if is_stored or not is_cut:
+                await super().put_audit(entries, now)
+            if is_cut:
+                raise BackendUnavailable("the store went away")
+
+        async def requeue(self, *args: Any, **named: Any) -> Any:
+            log.append("requeue")
+            return await super().requeue(*args, **named)
+
+    with Harbor(Cut(), clock=ManualClock()) as harbor:
+        handle = declare(harbor).enqueue("ada")
+        handle.cancel()
+        call(colour, harbor.client, handle, "requeue", by="ada")
+        (entry,) = harbor.audit()
+    assert log == (["put", "put", "requeue", "put"] if put == 1 else ["put", "requeue", "put", "put"])
+    assert (entry.action, entry.by, entry.done, entry.refused) == ("requeue", "ada", 1, 0)

@@ -55,4 +55,4 @@ NAMES = list(STORES)
 def call_store(client: Client, call: Callable[[Any], Awaitable[Any]]) -> Any:
     """Make a call of the driver, on the portal's loop and retried as the client's own calls are."""
     store = client._store
-    return store.portal.call(lambda: store.call(store.awaited, "test").ask(call), "test.call_store")
+    return store.portal.call(lambda: store.call("test").ask(call), "test.call_store")

@@ -6,7 +6,7 @@ the job that stands for it. The other calls are about the job's own record, whic
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,9 +19,8 @@ from taskharbor.model.current_job import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobDead
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import Duration
-from taskharbor.store import jobs
+from taskharbor.store import flows, jobs
 from taskharbor.store.access import refuse_on_loop
-from taskharbor.store.flows import checked_requeue
 from taskharbor.tasks.migration_hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from taskharbor.model.executions import Attempt
     from taskharbor.model.progress import Progress
-    from taskharbor.store.access import StoreCall
+    from taskharbor.store.access import Act, StoreCall
     from taskharbor.store.session import Store
     from taskharbor.tasks.signature import Signature
 
@@ -157,10 +156,11 @@ class JobHandle(Generic[R_co]):
 
         With `by`, a name, it is in the audit: programs also cancel jobs as a part of their own work.
         """
+        act = jobs.cancel(call, self.id)
         if by is None:
-            await jobs.cancel(call, self.id)
+            await call.change(act, flows.CANCEL_IN_DOUBT)
         else:
-            await self._audited(call, by, lambda: jobs.cancel(call, self.id))
+            await self._audited(call, by, act, flows.CANCEL_IN_DOUBT)
 
     acancel = cancel.awaited
 
@@ -180,8 +180,8 @@ class JobHandle(Generic[R_co]):
         and failed, the dead jobs of that workflow come back, and it goes on where it failed. `by`: who does it, for
         the audit; else the user of this process.
         """
-        again = checked_requeue(run_at, delay, reset_attempts)
-        await self._audited(call, by, lambda: jobs.requeue(call, self.id, again))
+        again = flows.checked_requeue(run_at, delay, reset_attempts)
+        await self._audited(call, by, jobs.requeue(call, self.id, again), flows.REQUEUE_IN_DOUBT)
 
     arequeue = requeue.awaited
 
@@ -248,7 +248,7 @@ class JobHandle(Generic[R_co]):
         changes meanwhile is read again, five times at most. `by`: who does it, for the audit; else the user of this
         process.
         """
-        from taskharbor.store.amend import Amendment, check_expected, checked_changes
+        from taskharbor.store.amend import AMEND_IN_DOUBT, Amendment, check_expected, checked_changes
 
         check_expected(expect, self.id)
         changes = checked_changes(
@@ -260,7 +260,7 @@ class JobHandle(Generic[R_co]):
             metadata=metadata,
         )
         amendment = Amendment(call, self.id, changes, expect, self._type, self._signature)
-        await self._audited(call, by, amendment.make)
+        await self._audited(call, by, amendment.send, AMEND_IN_DOUBT)
 
     aamend = amend.awaited
 
@@ -271,16 +271,16 @@ class JobHandle(Generic[R_co]):
         What a running handler returns is then refused. A workflow that took the job's place goes on. `by`: who does
         it, for the audit; else the user of this process.
         """
-        await self._audited(call, by, lambda: jobs.delete(call, self.id))
+        await self._audited(call, by, jobs.delete(self.id), jobs.DELETE_IN_DOUBT)
 
     adelete = delete.awaited
 
     # Reading and waiting -------------------------------------------------------------------------------------------
 
-    async def _audited(self, call: StoreCall, by: str | None, act: Callable[[], Awaitable[None]]) -> None:
+    async def _audited(self, call: StoreCall, by: str | None, act: Act[None], doubt: str) -> None:
         from taskharbor.store.audit import audited
 
-        await audited(call, call.what, by, act, ids=(self.id,))
+        await audited(call, call.what, by, act, doubt, ids=(self.id,))
 
     async def _ended(self, call: StoreCall, timeout: Duration | None) -> JobInfo:
         pauses = waiting.PollPauses(timeout, call.method, f"job {self.id}", in_handler=call.in_handler)

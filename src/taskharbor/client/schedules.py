@@ -111,7 +111,8 @@ class Schedules:
         it back. `reset` does, and so does a changed declaration. Deleting the mark leaves nothing.
         """
         check_name(name, "name")
-        return _info(await audited(call, "schedule.delete", by, DeleteCall(call, name).make, target=name))
+        deletion = DeleteCall(call, name)
+        return _info(await audited(call, "schedule.delete", by, deletion.send, deletion.doubt, target=name))
 
     adelete = delete.awaited
 
@@ -228,7 +229,8 @@ class Schedules:
         check_name(name, "name")
         given = {key: str(value) for key, value in (options or {}).items()}
         change = ChangeCall(call, name, decide)
-        return _info(await audited(call, f"schedule.{call.what}", by, change.make, target=name, options=given))
+        action = f"schedule.{call.what}"
+        return _info(await audited(call, action, by, change.send, change.doubt, target=name, options=given))
 
 
 def _info(found: FoundSchedule) -> ScheduleInfo:

@@ -126,7 +126,7 @@ class FlowHandle(Generic[R_co]):
 
         A running handler receives it with its next heartbeat.
         """
-        return await flows.cancel_flow(call, self.id)
+        return await call.change(lambda driver: driver.cancel_flow(self.id, call.now()), flows.CANCEL_IN_DOUBT)
 
     acancel = cancel.awaited
 
@@ -136,7 +136,9 @@ class FlowHandle(Generic[R_co]):
 
         What was done stays done: the flow goes on exactly where it failed.
         """
-        return await flows.requeue_flow(call, self.id)
+        return await call.change(
+            lambda driver: flows.requeue_dead(driver, self.id, flows.Requeue(), call.now()), flows.REQUEUE_IN_DOUBT
+        )
 
     arequeue = requeue.awaited
 

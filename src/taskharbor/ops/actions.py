@@ -7,6 +7,7 @@ access that they were given. Nothing is decided in a command or a template.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from taskharbor.client.operation import Operation
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from taskharbor.client.operation import DryRun
     from taskharbor.client.scheduled_step import Scheduled
     from taskharbor.schedules.rule import RuleOptions
-    from taskharbor.store.access import StoreCall
+    from taskharbor.store.access import Act, StoreCall
     from taskharbor.store.schedules import ScheduleInfo
     from taskharbor.store.session import Store
 
@@ -68,17 +69,18 @@ class Actions:
         if await call.ask(lambda driver: jobs.slices_among(driver, ids, call.now())):
             self._access.check(Permission.STOP)
 
-        async def cancel() -> list[DriverError | None]:
-            errors: list[DriverError | None] = []
-            for id in ids:
+        errors: list[DriverError | None] = []
+
+        async def cancel(driver: Driver) -> list[DriverError | None]:
+            for id in ids[len(errors) :]:  # where the last try ended
                 try:
-                    await jobs.cancel(call, id)
+                    await jobs.cancel(call, id)(driver)
                     errors.append(None)
                 except (JobNotFound, WrongState) as error:
                     errors.append(error)
             return errors
 
-        return await self._audited(call, cancel, ids=ids, tally=_tally)
+        return await self._each(call, ids, cancel, flows.CANCEL_IN_DOUBT)
 
     async def delete(self, ids: Sequence[str], *, state: State | None = None) -> list[DriverError | None]:
         """Forget jobs: in any state, or only those in `state`, which the others are refused for."""
@@ -99,9 +101,7 @@ class Actions:
         call = self._begin(Permission.AMEND)
         if requeue:
             self._access.check(Permission.REQUEUE)
-        await self._audited(
-            call, lambda: call.ask(lambda driver: amend_as_seen(driver, change, call.now())), ids=(change.id,)
-        )
+        await self._audited(call, lambda driver: amend_as_seen(driver, change, call.now()), ids=(change.id,))
         if requeue:
             again = call.again("requeue")
             (refused,) = await self._each(
@@ -137,7 +137,9 @@ class Actions:
         progress = await operations.progress(call.again(), operation_id)
         if progress.status is OperationStatus.FAILED:
             self._access.check(await operations.action_of(call.again(), operation_id))
-            await self._audited(call, lambda: operations.go_on(call, operation_id), target=operation_id)
+            await self._audited(
+                call, lambda driver: operations.go_on(driver, operation_id, call.now()), target=operation_id
+            )
         elif progress.status.ended:
             raise WrongState(f"operation {operation_id} is {progress.status}, so it does not go on; begin a new one")
         return Operation(self._store, operation_id)
@@ -192,23 +194,30 @@ class Actions:
         """Cancel what has not ended in a flow; returns the number of jobs. That of an operation needs the permission
         to stop it, too."""
         call = self._begin(Permission.CANCEL)
-        if await _first_slice(call, flow_id) is not None:
+        if await call.ask(lambda driver: _first_slice(driver, flow_id, call.now())) is not None:
             self._access.check(Permission.STOP)
         return await self._audited(
-            call, lambda: flows.cancel_flow(call, flow_id), "cancel flow", target=flow_id, tally=_number
+            call,
+            lambda driver: driver.cancel_flow(flow_id, call.now()),
+            "cancel flow",
+            doubt=flows.CANCEL_IN_DOUBT,
+            target=flow_id,
+            tally=_number,
         )
 
     async def requeue_flow(self, flow_id: str) -> int:
         """Bring the dead jobs of a flow back; returns their number."""
         call = self._begin(Permission.REQUEUE)
 
-        async def requeue() -> int:
-            slice = await _first_slice(call, flow_id)
+        async def requeue(driver: Driver) -> int:
+            slice = await _first_slice(driver, flow_id, call.now())
             if slice is not None:
                 raise jobs.part_of_operation(slice)
-            return await flows.requeue_flow(call, flow_id)
+            return await flows.requeue_dead(driver, flow_id, flows.Requeue(), call.now())
 
-        return await self._audited(call, requeue, "requeue flow", target=flow_id, tally=_number)
+        return await self._audited(
+            call, requeue, "requeue flow", doubt=flows.REQUEUE_IN_DOUBT, target=flow_id, tally=_number
+        )
 
     # ----------------------------------------------------------------------------------------------------------
 
@@ -225,11 +234,11 @@ class Actions:
         return self._store.call(what or permission.value)
 
     async def _each(
-        self, call: StoreCall, ids: Sequence[str], act: Callable[[Driver], Awaitable[list[DriverError | None]]]
+        self, call: StoreCall, ids: Sequence[str], act: Act[list[DriverError | None]], doubt: str = ""
     ) -> list[DriverError | None]:
-        return await self._audited(call, lambda: call.ask(act), ids=ids, tally=_tally) if ids else []
+        return await self._audited(call, act, doubt=doubt, ids=ids, tally=_tally) if ids else []
 
-    async def _audited(self, call: StoreCall, act: Callable[[], Awaitable[T]], action: str = "", **entry: Any) -> T:
+    async def _audited(self, call: StoreCall, act: Act[T], action: str = "", **entry: Any) -> T:
         return await audited(call, action or call.what, self._access.name, act, **entry)
 
 
@@ -242,13 +251,13 @@ def _number(jobs: int) -> tuple[int, int]:
     return jobs, 0
 
 
-async def _nothing() -> None:
+async def _nothing(driver: Driver) -> None:
     return None
 
 
-async def _first_slice(call: StoreCall, flow_id: str) -> str | None:
+async def _first_slice(driver: Driver, flow_id: str, now: datetime) -> str | None:
     """The id of the first slice, if a flow is an operation."""
-    first = await call.ask(lambda driver: driver.list(flow_id=flow_id, limit=1, now=call.now()))
+    first = await driver.list(flow_id=flow_id, limit=1, now=now)
     return next((info.job.id for info in first.items if is_operation(info)), None)
 
 

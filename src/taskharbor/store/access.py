@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from taskharbor.drivers.base import BlockingCalls, Driver
 from taskharbor.drivers.signal_safe import ClosedFlag, ThreadLimit
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Act: TypeAlias = Callable[[Driver], Awaitable[T]]
+"""What a call does with an open driver. It may be called several times: see `StoreCall.ask`."""
 Follow = Callable[[Callable[[], Awaitable[datetime]]], Awaitable[Any]]
 
 RESOLUTION_S = 0.001  # of every clock here: what is left after rounding is not worth waiting for
@@ -69,7 +71,7 @@ class StoreCall:
         """Another call of the same caller, with as much time: for each read of one that polls."""
         return StoreCall(self.store, self.access, self.deadline - self._began, what or self.what)
 
-    async def ask(self, send: Callable[[Driver], Awaitable[T]]) -> T:
+    async def ask(self, send: Act[T]) -> T:
         """What `send` returns. It may be called several times: until it succeeds, fails five times, or its time is
         over."""
         limit = self.access.limit(self.deadline)
@@ -83,12 +85,12 @@ class StoreCall:
                 raise
         raise self.spent() from self.cause()
 
-    async def change(self, send: Callable[[Driver], Awaitable[T]], doubt: str) -> T:
+    async def change(self, send: Act[T], doubt: str) -> T:
         """The same for a change. `doubt`: what is unknown if no reply comes, and what to do then."""
         self.doubt = lambda: doubt
         return await self.ask(send)
 
-    async def _tries(self, send: Callable[[Driver], Awaitable[T]]) -> T:
+    async def _tries(self, send: Act[T]) -> T:
         access = self.access
         closings = access.closings()
         pause = FIRST_PAUSE_S

@@ -160,11 +160,8 @@ class Amendment:
         self._signature = signature
         self._sent: tuple[Amend, JobInfo] | None = None  # by the last try, of which no reply came
 
-    async def make(self) -> None:
+    async def send(self, driver: Driver) -> None:
         """Read the job and change it; WrongState if it cannot be changed, or is not as expected."""
-        await self._call.change(self._send, AMEND_IN_DOUBT)
-
-    async def _send(self, driver: Driver) -> None:
         for left in reversed(range(MAX_TRIES)):
             info = await self._read(driver)
             if self._sent is not None and is_applied(self._sent[0], self._sent[1].job, info.job):

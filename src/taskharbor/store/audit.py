@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,14 +14,14 @@ import msgspec
 from taskharbor.drivers.base import Driver
 from taskharbor.model.audit import MAX_AUDIT_IDS, AuditEntry, read_entry
 from taskharbor.model.bounds import check_name
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.events import OperatorActed
 from taskharbor.model.ids import new_id
 from taskharbor.model.times import to_ms
 from taskharbor.store.pages import fill_page
 
 if TYPE_CHECKING:
-    from taskharbor.store.access import StoreCall
+    from taskharbor.store.access import Act, StoreCall
 
 T = TypeVar("T")
 
@@ -47,7 +47,8 @@ async def audited(
     call: StoreCall,
     action: str,
     by: str | None,
-    act: Callable[[], Awaitable[T]],
+    act: Act[T],
+    doubt: str = "",
     *,
     ids: Sequence[str] = (),
     target: str = "",
@@ -57,8 +58,9 @@ async def audited(
 ) -> T:
     """Do something that is in the audit before it begins, and again with its outcome afterwards.
 
-    What the store refuses is in the audit as refused; what a crash or an outage cut short, as begun. `tally`: how many
-    jobs were changed and how many refused, from what `act` returned.
+    What the store refuses is in the audit as refused; what a crash or an outage cut short, as begun. `act` may be
+    called several times, but not again after it has returned or was refused. `doubt`: what is unknown if no reply to
+    it comes. `tally`: how many jobs were changed and how many refused, from what `act` returned.
     """
     now = call.now()
     entry = AuditEntry(
@@ -72,24 +74,38 @@ async def audited(
         filter=dict(filter or {}),
         options=dict(options or {}),
     )
-    await put_entry(call, entry)
-    try:
-        result = await act()
-    except (DriverError, ValueError):  # of a value that turns out to make no sense for what is stored
-        await put_entry(call, msgspec.structs.replace(entry, done=0, refused=len(ids) or 1))
-        raise
-    done, refused = tally(result)
-    entry = msgspec.structs.replace(entry, done=done, refused=refused)
-    await put_entry(call, entry)
+    is_begun = False
+    results: list[T] = []
+    refusal: Exception | None = None
+
+    async def send(driver: Driver) -> None:
+        nonlocal entry, is_begun, refusal
+        if not is_begun:
+            await driver.put_audit([entry.stored()], call.now())
+            is_begun = True
+            if doubt:
+                call.doubt = lambda: doubt
+        if not results and refusal is None:
+            try:
+                results.append(await act(driver))
+            except BackendUnavailable:
+                raise
+            except (DriverError, ValueError) as error:  # ValueError: what makes no sense for what is stored
+                refusal = error
+            done, refused = tally(results[0]) if results else (0, len(ids) or 1)
+            entry = msgspec.structs.replace(entry, done=done, refused=refused)
+        await driver.put_audit([entry.stored()], call.now())
+
+    await call.ask(send)
+    if refusal is not None:
+        raise refusal
     call.store.emit(OperatorActed(entry))
-    return result
+    return results[0]
 
 
 async def put_entry(call: StoreCall, entry: AuditEntry) -> None:
     """Store an entry, in a store that keeps an audit."""
-    tries = call.tries
     await call.ask(lambda driver: driver.put_audit([entry.stored()], call.now()))
-    call.tries = tries  # an error of the action counts its own
 
 
 async def read_audit(

@@ -110,16 +110,6 @@ def _without_texts(node: JobInfo) -> JobInfo:
     return replace(node, job=replace(job, reason="", last_error="")) if job.reason or job.last_error else node
 
 
-async def cancel_flow(call: StoreCall, id: str) -> int:
-    """Cancel what has not ended in a flow, and what is being spawned into it; returns the number of jobs."""
-    return await call.change(lambda driver: driver.cancel_flow(id, call.now()), CANCEL_IN_DOUBT)
-
-
-async def requeue_flow(call: StoreCall, id: str) -> int:
-    """Bring the dead jobs of a flow back, with all their attempts; returns their number."""
-    return await call.change(lambda driver: requeue_dead(driver, id, Requeue(), call.now()), REQUEUE_IN_DOUBT)
-
-
 async def requeue_dead(driver: Driver, id: str, again: Requeue, now: datetime) -> int:
     """Bring the dead jobs of a flow back; returns their number. It goes on exactly there.
 

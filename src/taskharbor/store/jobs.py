@@ -18,20 +18,13 @@ from taskharbor.model.codec import type_name
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState
 from taskharbor.model.job import JobInfo, JobRecord, Seen, State
 from taskharbor.store.bulk.plan import is_operation, may_be_slice
-from taskharbor.store.flows import (
-    CANCEL_IN_DOUBT,
-    REQUEUE_IN_DOUBT,
-    Requeue,
-    failed_externals,
-    failed_in,
-    requeue_dead,
-)
+from taskharbor.store.flows import Requeue, failed_externals, failed_in, requeue_dead
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 from taskharbor.tasks.payload_errors import describe
 from taskharbor.tasks.results import Results, compose
 
 if TYPE_CHECKING:
-    from taskharbor.store.access import StoreCall
+    from taskharbor.store.access import Act, StoreCall
 
 DELETE_IN_DOUBT = "It may or may not be deleted; delete it again: that does no harm"
 DUE_SOON = timedelta(seconds=5)
@@ -170,10 +163,10 @@ def _is_own_flow(own: JobRecord, last: JobRecord) -> bool:
 # Cancelling and deleting -----------------------------------------------------------------------------------------
 
 
-async def cancel(call: StoreCall, id: str) -> None:
-    """Cancel a job, or the workflow that took its place, even if it takes it at this moment."""
+def cancel(call: StoreCall, id: str) -> Act[None]:
+    """What cancels a job, or the workflow that took its place, even if it takes it at this moment."""
 
-    async def send(driver: Driver) -> None:
+    async def act(driver: Driver) -> None:
         while True:
             own, last = await _follow(driver, id, call.now())
             if _is_own_flow(own.job, last.job):
@@ -185,14 +178,15 @@ async def cancel(call: StoreCall, id: str) -> None:
             if (await driver.inspect(last.job.id, call.now())).job.handed_to is None:
                 raise error
 
-    await call.change(send, CANCEL_IN_DOUBT)
+    return act
 
 
-async def delete(call: StoreCall, id: str) -> None:
-    """Forget a job. A try whose reply was lost may have deleted it: then the next one finds it gone, and succeeds."""
+def delete(id: str) -> Act[None]:
+    """What forgets a job. A try whose reply was lost may have deleted it: then the next one finds it gone, and
+    succeeds."""
     is_repeated = False
 
-    async def send(driver: Driver) -> None:
+    async def act(driver: Driver) -> None:
         nonlocal is_repeated
         may_be_gone, is_repeated = is_repeated, True
         error = (await driver.delete([id]))[0]
@@ -202,7 +196,7 @@ async def delete(call: StoreCall, id: str) -> None:
         elif error is not None:
             raise error
 
-    await call.change(send, DELETE_IN_DOUBT)
+    return act
 
 
 async def delete_in(driver: Driver, id: str, now: datetime, state: State) -> DriverError | None:
@@ -219,14 +213,14 @@ async def delete_in(driver: Driver, id: str, now: datetime, state: State) -> Dri
 # Bringing back ---------------------------------------------------------------------------------------------------
 
 
-async def requeue(call: StoreCall, id: str, again: Requeue) -> None:
-    """Bring a dead or cancelled job back; if a workflow took its place and failed, the dead jobs of that one.
+def requeue(call: StoreCall, id: str, again: Requeue) -> Act[None]:
+    """What brings a dead or cancelled job back; if a workflow took its place and failed, the dead jobs of that one.
 
     A try whose reply was lost may have brought it back: the next try finds it so, and that is a success.
     """
     was_ended = False
 
-    async def send(driver: Driver) -> None:
+    async def act(driver: Driver) -> None:
         nonlocal was_ended
         now, is_repeated = call.now(), was_ended
         own, last = await _follow(driver, id, now)
@@ -241,7 +235,7 @@ async def requeue(call: StoreCall, id: str, again: Requeue) -> None:
         if error is not None and not (is_repeated and isinstance(error, WrongState)):
             raise error
 
-    await call.change(send, REQUEUE_IN_DOUBT)
+    return act
 
 
 async def requeue_each(driver: Driver, ids: Sequence[str], now: datetime, again: Requeue) -> list[DriverError | None]:

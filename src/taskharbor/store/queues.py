@@ -258,10 +258,10 @@ async def read_standings(
 async def pause(call: StoreCall, queue: str, by: str | None) -> None:
     """Stop workers from taking jobs of a queue; who did it is in the audit."""
     check_name(queue, "queue")
-    await audited(call, "pause", by, lambda: call.change(lambda d: d.pause(queue), PAUSE_IN_DOUBT), target=queue)
+    await audited(call, "pause", by, lambda driver: driver.pause(queue), PAUSE_IN_DOUBT, target=queue)
 
 
 async def resume(call: StoreCall, queue: str, by: str | None) -> None:
     """Let workers take jobs of a queue again; who did it is in the audit."""
     check_name(queue, "queue")
-    await audited(call, "resume", by, lambda: call.change(lambda d: d.resume(queue), PAUSE_IN_DOUBT), target=queue)
+    await audited(call, "resume", by, lambda driver: driver.resume(queue), PAUSE_IN_DOUBT, target=queue)

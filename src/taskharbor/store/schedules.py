@@ -125,13 +125,10 @@ class ChangeCall:
         self._name = name
         self._decide = decide
         self._mark = new_revision()
+        self.doubt = f"The schedule may or may not have changed; harbor.schedules.get({name!r}) says it"
 
-    async def make(self) -> FoundSchedule:
+    async def send(self, driver: Driver) -> FoundSchedule:
         """Make the change, and return the schedule as it is then."""
-        doubt = f"The schedule may or may not have changed; harbor.schedules.get({self._name!r}) says it"
-        return await self._call.change(self._make, doubt)
-
-    async def _make(self, driver: Driver) -> FoundSchedule:
         for _ in range(MAX_TRIES):
             found = await read_row(driver, self._name)
             schedule = None if found is None else readable(found)
@@ -160,17 +157,15 @@ class DeleteCall:
     """One call that deletes a schedule, also one that this program cannot read. What code declares leaves a mark, and
     deleting the mark leaves nothing."""
 
+    doubt = "The schedule may or may not be deleted; delete it again: that does no harm"
+
     def __init__(self, call: StoreCall, name: str) -> None:
         self._call = call
         self._name = name
         self._sent: FoundSchedule | None = None  # what was to be deleted by a try of which no reply came
 
-    async def make(self) -> FoundSchedule:
+    async def send(self, driver: Driver) -> FoundSchedule:
         """Delete it, and return what it was."""
-        doubt = "The schedule may or may not be deleted; delete it again: that does no harm"
-        return await self._call.change(self._make, doubt)
-
-    async def _make(self, driver: Driver) -> FoundSchedule:
         for _ in range(MAX_TRIES):
             found = await read_row(driver, self._name)
             if self._sent is not None and (found is None or _of(found) != _of(self._sent)):

@@ -31,7 +31,7 @@ from taskharbor.store.bulk.plan import (
     read_state,
     slice_record,
 )
-from taskharbor.store.flows import cancel_flow
+from taskharbor.store.flows import CANCEL_IN_DOUBT
 
 if TYPE_CHECKING:
     from taskharbor.store.access import StoreCall
@@ -130,17 +130,16 @@ async def begin(call: StoreCall, plan: OperationPlan) -> str:
 
 async def newest_slice(call: StoreCall, id: str) -> JobInfo:
     """The newest slice of an operation; JobNotFound if they are gone."""
+    return await call.ask(lambda driver: _newest_slice(driver, id, call.now()))
 
-    async def read(driver: Driver) -> JobInfo:
-        page = await driver.list(flow_id=id, order="-id", limit=1, now=call.now())
-        if not page.items:
-            raise JobNotFound(
-                f"no operation {id}: its jobs are kept for a week after its end; harbor.audit() knows longer what it "
-                "did"
-            )
-        return page.items[0]
 
-    return await call.ask(read)
+async def _newest_slice(driver: Driver, id: str, now: datetime) -> JobInfo:
+    page = await driver.list(flow_id=id, order="-id", limit=1, now=now)
+    if not page.items:
+        raise JobNotFound(
+            f"no operation {id}: its jobs are kept for a week after its end; harbor.audit() knows longer what it did"
+        )
+    return page.items[0]
 
 
 async def progress(call: StoreCall, id: str) -> OperationProgress:
@@ -179,7 +178,7 @@ async def stop(call: StoreCall, id: str, by: str | None) -> None:
     """Let an operation do no more. One that has ended stays as it is."""
     if (await progress(call.again(), id)).status.ended:
         return
-    await audited(call, "stop", by, lambda: cancel_flow(call, id), target=id)
+    await audited(call, "stop", by, lambda driver: driver.cancel_flow(id, call.now()), CANCEL_IN_DOUBT, target=id)
     info = await newest_slice(call.again(), id)
     if progress_of(info).status is OperationStatus.STOPPED:
         entry = ended_entry(id, read_state(info.job.payload), OperationStatus.STOPPED)
@@ -192,15 +191,11 @@ async def action_of(call: StoreCall, id: str) -> str:
     return read_state((await newest_slice(call, id)).job.payload).plan.action.value
 
 
-async def go_on(call: StoreCall, id: str) -> None:
+async def go_on(driver: Driver, id: str, now: datetime) -> None:
     """Bring the slice back that made an operation fail, so that it goes on from there."""
-    info = await newest_slice(call.again(), id)
+    info = await _newest_slice(driver, id, now)
     state = read_state(info.job.payload)
-    await put_entry(call, begun_entry(id, state.plan, state.began_at))
-
-    async def requeue(driver: Driver) -> None:
-        (refused,) = await driver.requeue([info.job.id], call.now())
-        if refused is not None:
-            raise refused
-
-    await call.ask(requeue)
+    await driver.put_audit([begun_entry(id, state.plan, state.began_at).stored()], now)
+    (refused,) = await driver.requeue([info.job.id], now)
+    if refused is not None:
+        raise refused
