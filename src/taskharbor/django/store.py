@@ -106,7 +106,8 @@ class ConnectionAccess:
     def __init__(self, driver: Driver) -> None:
         self._driver: Any = driver
 
-    time = staticmethod(time.monotonic)
+    def time(self) -> float:
+        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - its coroutines never suspend: they block, as the caller asked
