@@ -21,7 +21,7 @@ from taskharbor.cli.commands.worker import ONE_PROCESS
 from taskharbor.cli.errors import explained, usage_error
 from taskharbor.cli.target import Target, family
 from taskharbor.drivers.registry import location_of
-from taskharbor.observe.formatting import configure_logging
+from taskharbor.observe.formatting import configure_logging, keep_logging, log_thread_errors
 from taskharbor.worker import Worker
 from taskharbor.worker.supervisor import messages, process_end
 from taskharbor.worker.supervisor.child_channel import ChildChannel
@@ -37,11 +37,17 @@ def main(number: int) -> int:
     setup = messages.read_setup(heard.readline())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker handles signals: no traceback from an import
     configure_logging(setup.log_format, setup.log_level, errors=setup.log_errors)
+    log_thread_errors(logger)
     process_end.arm(setup.shutdown_timeout + process_end.SETTLE_S + process_end.EXIT_S)
     link = ChildChannel(line, heard, setup.max_jobs, partial(process_end.end, setup.shutdown_timeout))
     link.listen()
     try:
         worker = make(setup, link)
+        if keep_logging() and not setup.waits:
+            logger.warning(
+                "the app has replaced the handlers of the root logger: the lines of taskharbor keep --log-format and "
+                "--log-level, all others are the app's; give the logger 'taskharbor' handlers to write these otherwise"
+            )
         if setup.waits:
             link.wait()
         link.attach(worker)

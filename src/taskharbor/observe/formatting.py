@@ -15,6 +15,7 @@ import math
 import os
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -157,6 +158,38 @@ def configure_logging(
     root.addHandler(handler)
     _installed = handler
     _configuration = Configuration(format, level, stream is not None and stream is sys.stdout, errors)
+
+
+def keep_logging() -> bool:
+    """Keep what `configure_logging` has set, in a process that has imported an application which configures logging,
+    too: `dictConfig` disables the loggers that exist, and replaces the handlers of the root logger.
+
+    Our loggers are enabled. Where our handler is gone, they write to it without the root logger: so each line comes
+    once, in the format that was chosen, and other lines come as the application wants. Handlers that the application
+    gives the logger `taskharbor` stay as they are. Return whether our handler was gone.
+    """
+    root, own = logging.getLogger(), logging.getLogger(OWN_LOGGER)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.split(".")[0] == OWN_LOGGER:
+            logger.disabled = False
+    if _installed is None or _configuration is None or _installed in (*root.handlers, *own.handlers):
+        return False
+    if not any(type(handler) is not logging.NullHandler for handler in own.handlers):
+        own.addHandler(_installed)
+        own.setLevel(_configuration.level.upper() if isinstance(_configuration.level, str) else _configuration.level)
+        own.propagate = False
+    return True
+
+
+def log_thread_errors(logger: logging.Logger) -> None:
+    """Log an error that ends a thread of the application, which Python would print as lines of its own."""
+
+    def hook(found: threading.ExceptHookArgs) -> None:
+        if found.exc_value is not None and found.exc_type is not SystemExit:
+            name = "?" if found.thread is None else found.thread.name
+            logger.error("the thread %s ended with an error", written(name), exc_info=found.exc_value)
+
+    threading.excepthook = hook
 
 
 def _formatter(format: str, stream: TextIO) -> logging.Formatter:

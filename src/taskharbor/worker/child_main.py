@@ -38,7 +38,7 @@ from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import truncate
-from taskharbor.observe.formatting import Configuration, configure_like
+from taskharbor.observe.formatting import Configuration, configure_like, keep_logging
 from taskharbor.policy.describe import describe, summary
 from taskharbor.policy.fingerprint import origin_of
 from taskharbor.policy.retry import UNRECOVERABLE_KEY, is_unrecoverable
@@ -265,6 +265,7 @@ class _Execution:
     def prepare(self) -> tuple[Handler, Request, JobContext, Layers]:
         """What a call needs: the handler, its annotations resolved, and call middleware."""
         self._function = load_reference(*self._request.reference)
+        keep_logging()  # the import may have configured logging
         handler = self._handler = Handler(self._request.job.type, self._function, codec=self._request.codec)
         handler.results_to_check = 0  # the parent checks them
         handler.prepare()
