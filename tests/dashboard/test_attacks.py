@@ -8,8 +8,11 @@ from taskharbor.dashboard.guard import POLICY
 from taskharbor.dashboard.sessions import Sessions
 from taskharbor.drivers import JobRecord
 from taskharbor.model.audit import AuditEntry
-from taskharbor.model.outcome import Fail
+from taskharbor.model.executions import read_trail
+from taskharbor.model.outcome import Fail, Retry
+from taskharbor.model.progress import Progress, write_note
 from taskharbor.ops.access import Access
+from taskharbor.policy.trail import with_trail
 from tests.dashboard.scene import MINUTE, record
 from tests.dashboard.site import JSON, NOW, OWN, Site, visit
 
@@ -24,6 +27,39 @@ def test_a_request_for_another_host_is_refused(host: str):
         assert (await site.get("/static/taskharbor.css", host=host)).status_code == 403
 
     visit(look, hosts=HOSTS, played=False)
+
+
+def test_an_edit_of_the_payload_uncovers_nothing():
+    """What an operator may edit without seeing it stays masked in every text that quotes it."""
+    card = "4111-1111-1111-1111"
+
+    async def try_it(site: Site) -> None:
+        job = record("pay", "pay", NOW, id="paid", payload={"card": card})
+        await site.driver.enqueue([job], NOW)
+        for attempts in (1, 2):
+            (held,) = await site.driver.reserve(("pay",), NOW, MINUTE, 1, "w")
+            note = write_note(Progress(done=1, note=f"charging {card}"))
+            await site.driver.extend([held.lease], NOW, MINUTE, {held.lease.token: note})
+            error = f"ValueError: card {card} was declined"
+            end = (
+                Retry(held.lease, None, attempts, error, NOW)
+                if attempts == 1
+                else Fail(held.lease, f"failed with {card}", attempts, NOW, error)
+            )
+            await site.driver.settle([with_trail(held.job, end, NOW)], NOW)
+        before = (await site.driver.inspect("paid", NOW)).job
+        assert all(card.encode() in text for text in (before.trail, before.note))
+        reply = await site.post("/jobs/paid/edit", payload='{"card": "x"}', deliveries=2, edits=0)
+        assert reply.status_code == 200, reply.text
+        job = (await site.driver.inspect("paid", NOW)).job
+        assert job.payload == b'{"card":"x"}'
+        assert card not in str(job.last_error + job.reason)
+        assert not any(card.encode() in text for text in (job.trail, job.note))
+        assert card not in (await site.get("/jobs/paid")).text
+        assert [each.error for each in read_trail(job.trail)] == ["ValueError: card ••• was declined"] * 2
+        assert (job.deliveries, job.edits, job.attempts) == (2, 1, 2)
+
+    visit(try_it, level="operate")
 
 
 @pytest.mark.parametrize("host", ["localhost:8420", "LOCALHOST", "127.0.0.1:1", "[::1]:8420"])

@@ -45,6 +45,7 @@ THEMES = (
     "filters",
     "upcoming",
     "amend",
+    "amend_texts",
     "flow_listing",
     "figures",
     "seen",

@@ -217,6 +217,11 @@ def check_amend(change: Amend, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
     if not changes:
         raise InvalidJob("amend: expected at least one change, got none; name the fields to change")
     check_job(replace(_ANY_JOB, **changes), max_payload)
+    for name in ("last_error", "reason"):
+        if name in changes and (not isinstance(text := changes[name], str) or clean_error(text) != text):
+            raise InvalidJob(f"{name}: expected at most {MAX_ERROR_BYTES} bytes of text without NUL")
+    check_bytes(changes.get("trail", b""), "trail", MAX_TRAIL_BYTES)
+    check_bytes(changes.get("note", b""), "note", MAX_NOTE_BYTES)
 
 
 _ANY_JOB = JobRecord(id="any", type="any")

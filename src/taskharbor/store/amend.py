@@ -15,11 +15,14 @@ from msgspec import UNSET, UnsetType
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.amendment import Amend
-from taskharbor.model.bounds import check_number
+from taskharbor.model.bounds import check_number, clean_error
 from taskharbor.model.codec import Codec
 from taskharbor.model.errors import DriverError, InvalidJob, JobNotFound, WrongState
+from taskharbor.model.executions import read_trail, write_trail
 from taskharbor.model.job import JobInfo, JobRecord, Seen
+from taskharbor.model.progress import read_note, write_note
 from taskharbor.model.times import Duration, duration, moment
+from taskharbor.policy.mask import without_payload
 from taskharbor.store.bulk.plan import is_operation
 from taskharbor.store.jobs import no_record, part_of_operation
 from taskharbor.tasks.flow_metadata import RESERVED
@@ -59,6 +62,29 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
             merged = {**job.metadata, **self.metadata}
             fields["metadata"] = {key: value for key, value in merged.items() if value is not None}
         return Amend(id=job.id, deliveries=job.deliveries, edits=job.edits, **fields)
+
+
+def with_masked_texts(change: Amend, job: JobRecord) -> Amend:
+    """The change; if it replaces the payload, the stored texts are masked for good with the values of the old one.
+
+    A person who may not see a payload reads these texts with the values of the stored one masked. Values that a change
+    takes away would be masked no longer.
+    """
+    if change.payload is UNSET or change.payload == job.payload:
+        return change
+    trail, note = read_trail(job.trail), read_note(job.note)
+    texts = [job.last_error, job.reason, note.note if note else "", *(each.error for each in trail)]
+    masked = without_payload(job, *texts)
+    if masked == texts:
+        return change
+    last_error, reason, words, *errors = masked
+    fields: dict[str, Any] = {"last_error": clean_error(last_error), "reason": clean_error(reason)}
+    if note:
+        fields["note"] = write_note(msgspec.structs.replace(note, note=words))
+    if trail:
+        pairs = zip(trail, errors, strict=True)
+        fields["trail"] = write_trail([msgspec.structs.replace(each, error=error) for each, error in pairs])
+    return msgspec.structs.replace(change, **fields)
 
 
 def checked_changes(
@@ -168,6 +194,7 @@ class Amendment:
                 return
             self._refuse_unexpected(info)
             change = self._changes.of(info.job, self._call.store.codec, self._signature)
+            change = with_masked_texts(change, info.job)
             self._sent = change, info
             error = (await driver.amend([change], self._call.now()))[0]
             self._sent = None
@@ -198,9 +225,10 @@ class Amendment:
 
 async def amend_as_seen(driver: Driver, change: Amend, now: datetime) -> None:
     """Make a change that was made from a record which a person saw; WrongState if the job is another one now."""
-    if is_operation(await driver.inspect(change.id, now)):  # its payload says what is done, and in whose name
+    info = await driver.inspect(change.id, now)
+    if is_operation(info):  # its payload says what is done, and in whose name
         raise part_of_operation(change.id)
-    (refused,) = await driver.amend([change], now)
+    (refused,) = await driver.amend([with_masked_texts(change, info.job)], now)
     if refused is not None:
         raise refused
 

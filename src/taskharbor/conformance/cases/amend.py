@@ -43,6 +43,10 @@ ALL: dict[str, Any] = {
     "max_attempts": 9,
     "timeout": timedelta(seconds=3),
     "metadata": {"tenant": "two", "é": ""},
+    "last_error": "ValueError: •••",
+    "reason": "",
+    "trail": b"\x91\x00\xff",
+    "note": b"\x00\xff",
 }
 
 

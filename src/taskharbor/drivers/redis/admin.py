@@ -185,6 +185,12 @@ def _amended(change: Amend, records: dict[str, JobRecord]) -> tuple[Any, ...]:
         values["payload"] = binary(change.payload)
     if "run_at" in new:
         values["due_ms"] = up_to_ms(change.run_at) if isinstance(change.run_at, datetime) else False
+    names = (("last_error", "last_error"), ("reason", "th_reason"), ("trail", "th_trail"), ("note", "th_note"))
+    values |= {
+        field: binary(text) if isinstance(text, bytes) else text
+        for name, field in names
+        if isinstance(text := new.get(name), bytes | str)
+    }
     if "priority" in new:
         values["th_pri"] = change.priority
     if "max_attempts" in new:

@@ -263,7 +263,8 @@ def _apply(session: WriteSession, job: JobRow, changes: dict[str, Any], edits: i
         {**values, "edits": edits, "num": job.num},
     )
     if job.state == WAITING and not changes.keys().isdisjoint({"run_at", "priority"}):
-        job.run_at = values.get("run_at", job.run_at)
+        for column in values.keys() & {"run_at", "last_error", "reason", "trail", "note"}:  # which `save` writes
+            setattr(job, column, values[column])
         lost_at = job.lost_at
         leave(session, job)
         job.lost_at = lost_at  # if an execution was lost, it is still the one before the next

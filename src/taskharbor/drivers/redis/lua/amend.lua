@@ -1,6 +1,6 @@
 -- Change stored jobs that are not running.
 -- jobs: {id, queue or false, deliveries, edits, new values by field}; the fields: payload, due_ms (number or false), th_pri, th_max,
--- timeout_ms with th_x. Returns for each 0: changed, 1: no such job, 2: it was reserved or amended since, else text: the state that cannot
+-- timeout_ms with th_x, last_error, th_reason, th_trail, th_note. Returns for each 0: changed, 1: no such job, 2: it was reserved or amended since, else text: the state that cannot
 -- be changed. A call that had to search long lists stops early, and returns results only for the jobs it came to.
 -- without: 99_sweep
 local jobs = unpack(ARGS, 4)
@@ -16,7 +16,7 @@ end
 -- The new values as they are stored. max_attempts is stored twice: as it is, and as foreign clients see it.
 local function stored_fields(job, values)
   local fields = {'th_ed', n(whole(job.th_ed) + 1), 'th_f', '1'}
-  for _, name in ipairs({'payload', 'timeout_ms', 'th_x'}) do
+  for _, name in ipairs({'payload', 'timeout_ms', 'th_x', 'last_error', 'th_reason', 'th_trail', 'th_note'}) do
     if values[name] then add(fields, name, values[name]) end
   end
   if values.th_pri then add(fields, 'th_pri', n(values.th_pri)) end

@@ -1,6 +1,6 @@
 -- Change fields of jobs that are not running.
 -- in:  JSON array of objects: id, deliveries and edits of the record that the editor saw, and the columns to change: payload
---      (as bytea is written), run_at, priority, max_attempts, timeout, metadata; null where one becomes empty; the time
+--      (as bytea is written), run_at, priority, max_attempts, timeout, metadata, last_error, reason, trail, note; null where one becomes empty; the time
 -- out: as cancel; 'amended': the record was reserved or amended since
 -- locks: the jobs that no other call has locked, then groups in the order of names
 create or replace function amend(p_changes text, p_now bigint)
