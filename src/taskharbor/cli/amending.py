@@ -6,7 +6,6 @@ nothing is changed, and an edited text stays in its file.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,7 +30,7 @@ from taskharbor.model.job import JobInfo, JobRecord, Seen, State
 from taskharbor.model.times import round_up
 from taskharbor.ops import job_edit
 from taskharbor.store.redaction import Redaction
-from taskharbor.store.text import command
+from taskharbor.store.text import command, one_line, shell_word
 from taskharbor.store.timefmt import format_duration, format_moment
 from taskharbor.tasks.payload_edit import edit_payload
 from taskharbor.tasks.signature import Signature
@@ -64,7 +63,7 @@ def amend_job(target: Target, typed: str, options: dict[str, Any], *, yes: bool)
         rows_json = [{"field": field, "before": _plain(old), "after": _plain(new)} for field, old, new in changes]
         write_json({"id": info.job.id, "changes": rows_json})
     else:
-        write(f"{info.job.id} was changed")
+        write(f"{one_line(info.job.id)} was changed")
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -202,7 +201,7 @@ def _edited(draft: Draft, job: JobRecord, codec: Codec, signature: Signature | N
 def _kept(draft: Draft, job: JobRecord) -> None:
     path = draft.keep()
     click.echo(f"your text is kept in {path}", err=True)
-    click.echo(f"try: {command('dlq', 'edit', job.id, '--json', '-')} < {shlex.quote(path)}", err=True)
+    click.echo(f"try: {command('dlq edit', job.id, options=['--json', '-'])} < {shell_word(path)}", err=True)
 
 
 def _readable(job: JobRecord, codec: Codec) -> str:
@@ -255,7 +254,7 @@ def _change(target: Target, info: JobInfo, payload: bytes, requeue: bool) -> Non
         if now.state is not State.DLQ or Seen.of(now) != Seen.of(info):
             raise WrongState(
                 f"job {job.id} was changed since its payload was read: it is {now.state} now; nothing was changed. "
-                f"`taskharbor inspect {job.id}` shows it"
+                f"`{command('inspect', job.id)}` shows it"
             )
         await operator.actions.amend(amend, requeue=requeue)
 
@@ -264,5 +263,5 @@ def _change(target: Target, info: JobInfo, payload: bytes, requeue: bool) -> Non
     done = f"{job.id} was changed{' and requeued' if requeue else ''}"
     text = f"{done} (its payload had {len(job.payload)} bytes, now {len(payload)})"
     if not requeue:
-        text += f"\ntry: {command('dlq', 'requeue', job.id)}"
+        text += f"\ntry: {command('dlq requeue', job.id)}"
     write_answer(target, {"id": job.id, "requeued": requeue, **sizes}, text)

@@ -12,6 +12,7 @@ from typing import Self
 import click
 
 from taskharbor.cli.errors import EXIT_USAGE, CommandError, usage_error
+from taskharbor.store.text import one_line
 
 _USUAL = ("sensible-editor", "editor", "nano", "vim", "vi")
 
@@ -21,7 +22,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     expect_person(yes)
-    if not click.confirm(question, err=True):
+    if not click.confirm(one_line(question), err=True):
         raise CommandError("nothing was changed")
 
 

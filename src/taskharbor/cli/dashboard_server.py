@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Coroutine
@@ -174,8 +175,11 @@ def say(host: str, port: int, sessions: Sessions | None, place: str) -> None:
 
 
 def run(app: Any, listening: socket.socket, beside: Coroutine[Any, Any, None] | None = None) -> None:
-    """Serve until Ctrl-C. `beside`: what goes on meanwhile, and is cancelled then."""
+    """Serve until Ctrl-C or TERM. `beside`: what goes on meanwhile, and is cancelled then."""
     import uvicorn
+
+    # uvicorn stops at TERM, and then raises it again: with the default handler that would end what goes on beside it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     errors = logging.getLogger("taskharbor.dashboard")
     errors.addHandler(logging.StreamHandler())

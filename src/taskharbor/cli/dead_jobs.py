@@ -99,11 +99,11 @@ def _totals(summary: Summary, kinds: Sequence[DeadKind], given: dict[str, Any]) 
 
 def _next(by: str, kind: DeadKind, given: dict[str, Any]) -> list[str]:
     """What to type next about the largest kind."""
-    show = command("dlq", "show", kind.sample.job.id)
+    show = command("dlq show", kind.sample.job.id)
     if by == "reason" or not kind.row.value:
         return [show]
     chosen = as_options({**given, by: kind.chosen_by(by)})
-    return [show, command("dlq", "requeue", *chosen, "--canary", "5", "--dry-run")]
+    return [show, command("dlq requeue", options=[*chosen, "--canary", "5", "--dry-run"])]
 
 
 # `dlq show`: a dead job with all that a person needs to decide about it
@@ -137,10 +137,10 @@ def write_dead(target: Target, typed: str, redaction: Redaction) -> None:
     for each in effects(dead):
         write_hanging("  - ", one_line(each.text))
         if each.hint:
-            write(f"    try: {one_line(each.hint)}")
+            write(f"    try: {each.hint}")
     write("")
     for suggested in dead_commands(dead.info.job):
-        write(f"try: {one_line(suggested)}")
+        write(f"try: {suggested}")
 
 
 # `dlq export`: dead jobs as JSON lines, one record a line, always with the same keys

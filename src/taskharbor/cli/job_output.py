@@ -72,7 +72,7 @@ def write_attempts(target: Target, typed: str, redaction: Redaction) -> None:
     elif rows or missing:
         write_executions(rows, missing, now)
     else:
-        write(f"job {info.job.id} has not run yet")
+        write(f"job {one_line(info.job.id)} has not run yet")
 
 
 def write_executions(rows: Sequence[dict[str, Any]], missing: int, now: datetime) -> None:

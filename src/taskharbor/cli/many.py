@@ -94,7 +94,7 @@ def _with_error(selection: Selection, name: str) -> str:
     """The command again, with the filter that was typed and another class."""
     given = {**selection.given, "error": name}
     state = ["--state", str(given["state"])] if "state" in given and not selection.command.startswith("dlq ") else []
-    return command(*selection.command.split(), *state, *as_options(given))
+    return command(selection.command, options=[*state, *as_options(given)])
 
 
 async def _preview(operator: Operator, selection: Selection, action: str, options: dict[str, Any]) -> Preview:
@@ -239,8 +239,8 @@ def follow(target: Target, begin: Callable[[Operator], Awaitable[Operation]], *,
 
 def _left(id: str) -> None:
     click.echo(f"operation {id} was left, not stopped: workers go on", err=True)
-    click.echo(f"to go on here: {command('dlq', 'operations', 'resume', id)}", err=True)
-    click.echo(f"to stop it: {command('dlq', 'operations', 'stop', id)}", err=True)
+    click.echo(f"to go on here: {command('dlq operations resume', id)}", err=True)
+    click.echo(f"to stop it: {command('dlq operations stop', id)}", err=True)
 
 
 def _report(target: Target, found: OperationRow, served: bool) -> None:
@@ -250,11 +250,11 @@ def _report(target: Target, found: OperationRow, served: bool) -> None:
     else:
         write_hanging("", outcome_words(found))
         if found.status != "done":
-            write(f"try: {command('dlq', 'operations', 'show', found.id)}")
+            write(f"try: {command('dlq operations show', found.id)}")
     if not served:
         click.echo(
             "note: no worker sent a heartbeat in the last minute; "
-            f"`{command('dlq', 'operations', 'resume', found.id)}` carries it out here",
+            f"`{command('dlq operations resume', found.id)}` carries it out here",
             err=True,
         )
     if found.status.ended and found.status != "done":

@@ -50,7 +50,7 @@ def write_answer(target: Target, facts: Any, text: str) -> None:
     if target.json:
         write_json(facts)
     else:
-        write(text)
+        write(clean(text))
 
 
 def write_table(

@@ -12,7 +12,7 @@ import jinja2
 import msgspec
 
 from taskharbor.model.error_class import full_error_name
-from taskharbor.store.text import clean, first_line, one_line
+from taskharbor.store.text import clean, command, first_line, one_line
 from taskharbor.store.timefmt import format_duration, format_moment, relative
 
 STATE_WORDS = {
@@ -51,6 +51,7 @@ def environment() -> jinja2.Environment:
         "lines": clean,
         "word": lambda state: STATE_WORDS.get(str(state), str(state)),
         "json_text": lambda value: msgspec.json.encode(value).decode(),
+        "command": command,
         "clock": lambda moment: f"{moment.astimezone(UTC):%H:%M:%S}",
         "dead_value": _dead_value,
         "full_error_name": full_error_name,

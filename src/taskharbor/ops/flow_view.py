@@ -145,10 +145,10 @@ def next_commands(info: FlowInfo) -> list[str]:
     """What an operator would type next: nothing for a flow that goes on or has succeeded."""
     dead = [node.job.id for node in info.nodes if node.state is State.DLQ]
     if dead:
-        return [command("inspect", dead[0]), command("flow", "requeue", info.id)]
+        return [command("inspect", dead[0]), command("flow requeue", info.id)]
     cancelled = [node.job.id for node in info.nodes if node.state is State.CANCELLED]
     if cancelled and len(cancelled) <= MAX_NAMED:
-        return [command("job", "retry", *cancelled)]
+        return [command("job retry", *cancelled)]
     if cancelled or any(node.state is State.INFLIGHT for node in info.nodes):
         return []
     waiting = [node.job.id for node in info.nodes if node.state in (State.READY, State.SCHEDULED)]

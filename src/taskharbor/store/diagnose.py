@@ -73,10 +73,10 @@ def _ended(seen: Situation) -> Diagnosis | None:
     why = HIDDEN.why(job) or "no reason was recorded"
     if info.state is State.DLQ:
         text = f"it has been dead since {with_distance(job.finished_at, now)}: {why}"
-        return Diagnosis("dlq", text, command("dlq", "requeue", job.id))
+        return Diagnosis("dlq", text, command("dlq requeue", job.id))
     if info.state is State.CANCELLED:
         text = f"it was cancelled {relative(job.finished_at, now)}: {why}"
-        return Diagnosis("cancelled", text, command("job", "retry", job.id))
+        return Diagnosis("cancelled", text, command("job retry", job.id))
     return None
 
 
@@ -98,7 +98,7 @@ def _waiting(seen: Situation) -> list[Diagnosis]:
     if info.state is not State.SCHEDULED:
         return []
     due = with_distance(job.run_at, now)
-    hint = command("job", "retry", job.id)
+    hint = command("job retry", job.id)
     if job.attempts:
         why = first_line(HIDDEN.errors(job)[1]) or "no error was recorded"
         times = f"{job.attempts} of {job.max_attempts} times" if job.max_attempts else plural(job.attempts, "time")
@@ -121,11 +121,11 @@ def _unknown(seen: Situation, then: str = " every time", hint: bool = True) -> D
 
 def _start(seen: Situation) -> str:
     """The command that starts a worker for the job. Capitals stand for what the user has to fill in."""
-    kind, queue = one_line(seen.info.job.type), one_line(seen.info.job.queue)
+    kind, queue = seen.info.job.type, seen.info.job.queue
     unknown = seen.declared is not None and kind not in seen.declared
     app = [] if kind in BUILTIN_TYPES else ["--app", seen.app or "MODULE:NAME"]
     module = ["--import", kind.rpartition(".")[0] or "MODULE"] if unknown else []
-    return command("worker", "run", *app, *module, "--queues", queue)
+    return command("worker run", options=[*app, *module, "--queues", queue])
 
 
 def _blocked(seen: Situation) -> list[Diagnosis]:
@@ -134,10 +134,10 @@ def _blocked(seen: Situation) -> list[Diagnosis]:
         id, name = other.job.id, f"job {other.job.id} ({one_line(other.job.type)})"
         if other.state is State.DLQ:
             text = f"it depends on {name}, which is dead"
-            found.append(Diagnosis("blocked_by_dead", text, command("dlq", "requeue", id)))
+            found.append(Diagnosis("blocked_by_dead", text, command("dlq requeue", id)))
         elif other.state is State.CANCELLED:
             text = f"it depends on {name}, which was cancelled"
-            found.append(Diagnosis("blocked_by_cancelled", text, command("job", "retry", id)))
+            found.append(Diagnosis("blocked_by_cancelled", text, command("job retry", id)))
         else:
             found.append(Diagnosis("blocked", f"it waits for {name}, which is {other.state}"))
     found += [Diagnosis("blocked", f"it waits for job {id}, of which there is no record") for id in seen.gone]
@@ -152,7 +152,7 @@ def _held_up(seen: Situation) -> list[Diagnosis]:
     job, found = seen.info.job, []
     if seen.paused:
         queue = one_line(job.queue)
-        found.append(Diagnosis("paused", f"its queue {queue!r} is paused", command("queue", "resume", queue)))
+        found.append(Diagnosis("paused", f"its queue {queue!r} is paused", command("queue resume", job.queue)))
     is_full = not seen.is_next and len(seen.group_running) >= (seen.group_limit or 1)
     if seen.info.state is State.READY and is_full:
         group = one_line(job.group or "")
@@ -257,7 +257,7 @@ def held_after_requeue(queue: str, paused: bool, is_served: bool, *, many: bool 
     found = []
     if paused:
         then = "its jobs wait until it is resumed" if many else "it waits"
-        found.append(Diagnosis("paused", f"{name} is paused: {then}", command("queue", "resume", queue)))
+        found.append(Diagnosis("paused", f"{name} is paused: {then}", command("queue resume", queue)))
     if not is_served:
         then = "its jobs wait for one" if many else "it waits for one"
         found.append(Diagnosis("no_worker", f"no worker serves {name} now: {then}"))
@@ -275,8 +275,8 @@ def _attempts(job: JobRecord) -> str:
 
 def dead_commands(job: JobRecord) -> list[str]:
     """What an operator would type next about a dead job."""
-    alike = command("dlq", "requeue", "--fingerprint", job.fingerprint, "--canary", "5", "--dry-run")
-    commands = [command("dlq", "requeue", job.id), command("dlq", "edit", job.id, "--requeue")]
+    alike = command("dlq requeue", options=["--fingerprint", job.fingerprint, "--canary", "5", "--dry-run"])
+    commands = [command("dlq requeue", job.id), command("dlq edit", job.id, options=["--requeue"])]
     return [*commands, *([alike] if job.fingerprint else [])]
 
 

@@ -14,6 +14,7 @@ from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State, WorkerInfo
 from taskharbor.store.ids import find_job
 from taskharbor.store.jobs import read_records
 from taskharbor.store.pages import read_items
+from taskharbor.store.text import command
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 MAX_DEPENDENCIES = 5  # of one job that are read
@@ -141,7 +142,7 @@ async def read_dead(
     info = await find_job(driver, typed, now)
     job = info.job
     if info.state is not State.DLQ:
-        raise WrongState(f"job {job.id} is {info.state}, not dead; `taskharbor inspect {job.id}` shows it")
+        raise WrongState(f"job {job.id} is {info.state}, not dead; `{command('inspect', job.id)}` shows it")
     flow: list[JobInfo] = []
     cursor: str | None = None
     if job.flow_id is not None:

@@ -7,6 +7,7 @@ one. JSON output is not cleaned but escaped, so that a script gets exactly what 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # CSI and its 8-bit form; OSC, DCS, SOS, PM and APC with all they carry; two-character escapes.
 _ESCAPES = re.compile(
@@ -58,15 +59,37 @@ def was(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def command(*words: str) -> str:
-    """A command of this program, quoted, so that it can be pasted into a shell.
+def command(words: str, *names: str, options: Sequence[str] = ()) -> str:
+    """A command of this program that can be pasted into a shell, whatever is in the ids and names that it is about.
 
-    >>> command("dlq", "show", "my job")
-    "taskharbor dlq show 'my job'"
+    >>> command("dlq show", "my job"), command("dlq edit", "-x", options=["--requeue"])
+    ("taskharbor dlq show 'my job'", 'taskharbor dlq edit --requeue -- -x')
+    """
+    end = any(name.startswith("-") for name in names)  # of the options: what follows is none
+    rest = [*options, "--", *names] if end else [*names, *options]
+    return " ".join(["taskharbor", words, *map(shell_word, rest)])
+
+
+def shell_word(text: str) -> str:
+    """A text as one word of a shell command, on one line and without anything that a terminal would interpret.
+
+    >>> shell_word("a;b"), shell_word("it's\\x1b[31m")
+    ("'a;b'", "$'it\\\\'s\\\\x1b[31m'")
     """
     import shlex  # only what suggests a command pays for it
 
-    return shlex.join(["taskharbor", *map(one_line, words)])
+    if not _CONTROLS.search(text) and "\n" not in text and "\t" not in text and "\x1b" not in text:
+        return shlex.quote(text)
+    return "$'" + "".join(map(_escaped, text.replace("\0", ""))) + "'"
+
+
+def _escaped(char: str) -> str:
+    if char in "'\\":
+        return f"\\{char}"
+    if " " <= char <= "~" or (char.isprintable() and not _CONTROLS.match(char)):
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}"
 
 
 def safe_text(text: str) -> str:

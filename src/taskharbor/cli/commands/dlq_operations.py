@@ -129,7 +129,7 @@ def show(target: Target, id: str) -> None:
     )
     commands = ["stop", "resume"] if running else ["resume"] if found.status == "failed" else []
     if commands:
-        write("\n".join(["", *(f"try: {command('dlq', 'operations', each, found.id)}" for each in commands)]))
+        write("\n".join(["", *(f"try: {command(f'dlq operations {each}', found.id)}" for each in commands)]))
 
 
 def _moment(text: str | None) -> str:

@@ -14,7 +14,7 @@ from taskharbor.model.schedule import SCHEDULE_KEY
 from taskharbor.ops import json_output
 from taskharbor.store.diagnose import made_by, reasons
 from taskharbor.store.situation import read_situation
-from taskharbor.store.text import one_line
+from taskharbor.store.text import command, one_line
 
 
 @click.command()
@@ -47,11 +47,11 @@ def explain(target: Target, id: str) -> None:
         write_json(json_output.explanation(seen.info, found))
         return
     state = seen.info.state.value
-    write_hanging("", f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}): {in_colour(state)}")
+    write_hanging("", f"job {one_line(job.id)} ({one_line(job.type)}, queue {one_line(job.queue)}): {in_colour(state)}")
     if (origin := made_by(job, seen.now)) is not None:
-        write_hanging("  ", f"{origin}: taskharbor schedule show {one_line(job.metadata[SCHEDULE_KEY])}")
+        write_hanging("  ", f"{origin}: {command('schedule show', job.metadata[SCHEDULE_KEY])}")
     hints = [each.hint for each in found]
     for number, each in enumerate(found):
-        write_hanging("  - ", each.text)
+        write_hanging("  - ", one_line(each.text))
         if each.hint and each.hint not in hints[:number]:
             write(f"    try: {each.hint}")

@@ -130,7 +130,7 @@ def _write_tree(info: FlowInfo, complete: bool, now: datetime) -> None:
         write(line)
     left = sum(len(row.jobs) for row in rows[MAX_ROWS:])
     if left or not complete:
-        write(f"{f'{left} more jobs' if complete else 'more jobs'}: {command('list', '--flow', info.id)}")
+        write(f"{f'{left} more jobs' if complete else 'more jobs'}: {command('list', options=['--flow', info.id])}")
     commands = flow_view.next_commands(info)
     if commands:
         write("\n".join(["", *(f"try: {each}" for each in commands)]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -170,7 +171,7 @@ def _sentences(queue: bytes, number: int, kept: list[Any], restored: int, aside:
     if aside:
         yield (
             f"queue {name}: {aside} damaged record(s) were set aside in the last day: "
-            f"taskharbor dlq list --queue {name}; find the program that wrote them"
+            f"taskharbor dlq list --queue {shlex.quote(name)}; find the program that wrote them"
         )
     if returned:
         yield (
