@@ -175,7 +175,7 @@ CLOCKS |= {"datetime.utcnow", "datetime.today", "date.today", "datetime.datetime
 MAY_NAME_A_CLOCK = re.compile(r"from time import|" + "|".join(re.escape(f"{each}(") for each in sorted(CLOCKS)))
 MAY_READ = {
     "src/taskharbor/store/access.py": "the deadline of a blocking call, as an event loop reads its own clock",
-    "src/taskharbor/drivers/sqlite/database.py": "what is left until a blocking call's deadline",
+    "src/taskharbor/drivers/sqlite/reader.py": "what is left until a blocking call's deadline; how long a read lasts",
     "src/taskharbor/drivers/sqlite/turns.py": "how long a caller has waited for its turn or the lock: when to give up",
     "src/taskharbor/drivers/sqlite/wal.py": "how long a sync took: which thread does the next one",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: which thread does the next one",

@@ -4,10 +4,12 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,6 +72,30 @@ def damage_field(path: str, id: str, field: str, kind: str) -> bool:
         connection.execute(f"UPDATE taskharbor_jobs SET {column} = {_VALUES[kind]} WHERE id = ?", (id,))
         connection.commit()
     return True
+
+
+_FOREIGN = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(sys.argv[2])
+connection.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def foreign_transaction(path: Path | str, begin: str) -> Iterator[subprocess.Popen[str]]:
+    """Another program with a transaction open on the file, until the block ends."""
+    command = [sys.executable, "-c", _FOREIGN, str(path), begin]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            yield process
+        finally:
+            process.stdin.close()
 
 
 def job(id: str, **fields: Any) -> JobRecord:

@@ -1,14 +1,16 @@
 """Checkpoints: the -wal file starts over beside the calls, and no commit makes one."""
 
 import asyncio
+import os
+import re
 import sqlite3
-import threading
 
 import pytest
 
 from taskharbor.drivers import Enqueued, JobRecord
-from taskharbor.drivers.sqlite import wal
-from tests.drivers.sqlite_files import NOW, on, opened, opened_driver
+from taskharbor.drivers.sqlite import reader, wal
+from tests.drivers.sqlite_files import NOW, foreign_transaction, on, opened, opened_driver
+from tests.lanes import figure
 
 pytestmark = pytest.mark.lane("sqlite")
 driver = opened_driver
@@ -24,7 +26,7 @@ def path(tmp_path):
 
 
 async def test_the_wal_file_starts_over_while_calls_go_on(path, monkeypatch):
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 100)
+    monkeypatch.setattr(wal, "CHECKPOINT_BYTES", 400_000)
     made = []
     make = wal.Checkpointer.make
 
@@ -45,74 +47,79 @@ async def test_the_wal_file_starts_over_while_calls_go_on(path, monkeypatch):
         assert await driver.counts(NOW) == {"default": {"ready": stored}}
 
 
-async def test_the_wal_file_starts_over_under_short_reads_that_overlap(path, monkeypatch):
-    """There is always a read under way, but none is long."""
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 50)
-    monkeypatch.setattr(wal, "LARGE_PAGES", 100)
+COUNT = "WITH RECURSIVE n(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < ?) SELECT count(*) FROM n"
+
+
+def slow_read(steps, begun):
+    """A read of ours that holds its snapshot for a while."""
+
+    def work(session):
+        begun.append(steps)
+        session.one("SELECT count(*) FROM taskharbor_jobs")
+        return session.one(COUNT, steps)[0]
+
+    return work
+
+
+async def test_reads_of_ours_that_overlap_without_end_do_not_let_the_wal_file_grow(path, monkeypatch):
+    """Each lasts until it is asked to end, and the next begins before: there is always one under way."""
+    monkeypatch.setattr(wal, "CHECKPOINT_BYTES", 100_000)
+    monkeypatch.setattr(wal, "LARGE_BYTES", 400_000)
     monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 8)
-    made, stop = [], threading.Event()
-    make = wal.Checkpointer.make
-    monkeypatch.setattr(wal.Checkpointer, "make", lambda self: made.append(make(self)))
-    reading = [threading.Event(), threading.Event()]
+    monkeypatch.setattr(reader, "MOMENT_NS", 1_000_000)
+    steps, wanted = 100_000, figure(test=2_500_000, full=50_000_000)
+    largest, written, stop = 0, 0, asyncio.Event()
+    reads: list[int] = []
+    begun: list[int] = []
 
-    def read(own, other):
-        connection = sqlite3.connect(path, isolation_level=None)
+    async def read(driver):
         while not stop.is_set():
-            connection.execute("BEGIN")
-            connection.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
-            own.set()
-            stop.wait(0.02)  # commits go on meanwhile
-            other.wait(10)  # until the other one reads as well
-            other.clear()
-            connection.execute("COMMIT")
-        connection.close()
+            reads.append(await driver.database.read(slow_read(steps, begun)))
 
-    async with opened(path) as driver:
-        await driver.enqueue([job("first")], NOW)
-        readers = [threading.Thread(target=read, args=pair) for pair in (reading, reading[::-1])]
-        for reader in readers:
-            reader.start()
-        try:
-            stored = 1
-            while sum(made) < 3 and stored < 3000:
-                await driver.enqueue([job(f"j{stored}")], NOW)
-                stored += 1
-        finally:
-            stop.set()
-            for event in reading:
-                event.set()
-            for reader in readers:
-                await asyncio.to_thread(reader.join)
-        assert sum(made) == 3
-        other = sqlite3.connect(path)
-        _, written, _ = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        other.close()
-        assert written < 3 * stored  # an enqueue writes four pages
+    async with opened(path) as driver, opened(path, retention="1h") as first, opened(path, retention="2h") as second:
+        reading = [asyncio.create_task(read(each)) for each in (first, second)]
+        while written < wanted or (len(begun) < len(reads) + 4 and written < 4 * wanted):
+            await driver.enqueue([job(f"j{written}", payload=b"x" * 3000)], NOW)
+            written += 4 * 4096  # pages
+            largest = max(largest, os.stat(f"{path}-wal").st_size)
+        stop.set()
+        await asyncio.gather(*reading)
+        assert largest <= 400_000 + 100_000  # what one transaction writes on top
+        assert len(begun) > len(reads)
+        assert set(reads) == {steps}  # those that were stopped began anew, and came to their end
 
 
-async def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkeypatch):
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 10)
-    monkeypatch.setattr(wal, "LARGE_PAGES", 10)
+def test_a_foreign_reader_is_waited_for_less_and_less_often_and_named(path, monkeypatch, caplog):
+    """SQLite cannot start the file over under it, and it does not end for us."""
+    monkeypatch.setattr(wal, "CHECKPOINT_BYTES", 40_000)
+    monkeypatch.setattr(wal, "LARGE_BYTES", 40_000)
+    monkeypatch.setattr("taskharbor.drivers.sqlite.writer.LARGE_BYTES", 40_000)
     monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 4)
     monkeypatch.setattr(wal, "READS_WAIT_MS", 1)
-    made = []
-    make = wal.Checkpointer.make
-    monkeypatch.setattr(wal.Checkpointer, "make", lambda self: made.append(make(self)))
-    async with opened(path) as driver:
+    made: list[None] = []
+    make_room = wal.Checkpointer.make_room
+    monkeypatch.setattr(wal.Checkpointer, "make_room", lambda self: made.append(make_room(self)))
+
+    async def scenario(driver):
         await driver.enqueue([job("first")], NOW)
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN")
-        other.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
-        await driver.enqueue([job("second")], NOW)
-        made.clear()  # the first ones were made before the read began
-        for number in range(200):
-            await driver.enqueue([job(f"j{number}")], NOW)
-        assert made[0] is False
-        assert len(made) <= 8  # after 8, 16, 32, 64 and 128 commits
-        other.close()
+        with foreign_transaction(path, "BEGIN") as foreign:
+            await beside(driver, foreign)
+        assert await driver.hindered() == []
+        grown = os.stat(f"{path}-wal").st_size
         for number in range(200, 600):
             await driver.enqueue([job(f"j{number}")], NOW)
-        assert True in made
+        assert os.stat(f"{path}-wal").st_size < grown + 1_000_000  # it has started over: these are 6 MB
+
+    async def beside(driver, foreign):
+        made.clear()
+        for number in range(200):
+            await driver.enqueue([job(f"j{number}")], NOW)
+        assert 2 <= len(made) <= 8  # after 8, 16, 32, 64 and 128 commits
+        [text] = await driver.hindered()
+        assert f"process {foreign.pid} (python" in text
+        assert [re.sub(r"\d+ MB", "", text)] == [re.sub(r"\d+ MB", "", each.message) for each in caplog.records]
+
+    on(path, scenario)
 
 
 async def test_a_checkpoint_makes_the_first_commit_of_the_new_wal_file(driver, path):
@@ -133,7 +140,7 @@ def test_no_commit_makes_a_checkpoint_and_a_single_call_has_it_made(path, monkey
         return other
 
     other = on(path, first)
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT_BYTES", 0)
     made = []
     make = wal.Checkpointer.make
     monkeypatch.setattr(wal.Checkpointer, "make", lambda self: made.append(make(self)))
@@ -148,7 +155,7 @@ def test_no_commit_makes_a_checkpoint_and_a_single_call_has_it_made(path, monkey
 
 
 async def test_a_checkpoint_that_cannot_be_made_does_no_harm(path, monkeypatch):
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT_BYTES", 0)
     monkeypatch.setattr(wal, "COMMITS_BETWEEN_CHECKS", 1)
     monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 1)
     monkeypatch.setattr(wal, "CHECKPOINT", "SELECT 1 FROM nowhere")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable
-from taskharbor.drivers.sqlite import SqliteDriver, database, schema
+from taskharbor.drivers.sqlite import SqliteDriver, database, reading, schema
 from taskharbor.drivers.sqlite.connection import unavailable
 from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.wait_calls import WaitCalls
@@ -186,3 +186,20 @@ def test_a_watch_whose_thread_ended_first_is_stopped_all_the_same(path):
     """The second ring went to a closed file, or to whatever had been opened under its number since."""
     watch = EndsEarly(str(path), f"{path}-lock", WaitCalls())
     watch.stop()
+
+
+async def test_a_read_that_lasts_holds_up_no_short_one(driver, monkeypatch):
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def counts(*_):
+        begun.set()
+        return {"read": goes_on.wait(10)}
+
+    monkeypatch.setattr(reading, "counts", counts)
+    await driver.enqueue([job("a")], NOW)
+    counting = asyncio.create_task(driver.counts(NOW))
+    await asyncio.to_thread(begun.wait)
+    assert (await driver.inspect("a", NOW)).job.id == "a"
+    assert not counting.done()
+    goes_on.set()
+    assert await counting == {"read": True}

@@ -18,6 +18,7 @@ from taskharbor.drivers import BackendUnavailable, Enqueued, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, database, writer
 from tests.drivers.crash import line
 from tests.drivers.sqlite_child import LEASE, now
+from tests.drivers.sqlite_files import foreign_transaction
 from tests.drivers.test_sqlite_processes import PATIENCE, ROOT, children, opened
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -167,12 +168,13 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
         with stopped(path) as child:
             for number in range(3):
                 with pytest.raises(
-                    BackendUnavailable, match=rf"process {child.pid} has held it for 0\.2 s: it was stop"
+                    BackendUnavailable,
+                    match=rf"process {child.pid} \(python.*\) has kept it locked for 0\.2 s: it was stop",
                 ):
                     await driver.enqueue([job(f"refused-{number}")], now())
             assert await driver.queues() == []  # a reader does not wait
             shared = driver.transaction_sync(None)
-            with pytest.raises(BackendUnavailable, match="has held it"):
+            with pytest.raises(BackendUnavailable, match="has kept it locked"):
                 shared.__enter__()
             monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", PATIENCE)
             waiting = asyncio.create_task(driver.enqueue([job("patient")], now()))
@@ -185,6 +187,25 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
                 assert await asyncio.to_thread(line, child) == "committed"
         await driver.enqueue([job("last")], now())
         assert [item.job.id for item in (await driver.list(now=now())).items] == ["last", "patient"]
+
+    opened(path, scenario)
+
+
+def test_a_foreign_program_that_keeps_the_file_locked_is_named(tmp_path, monkeypatch):
+    """One process of ours waits for it with our lock: it is not to blame for those that wait behind it."""
+    path = tmp_path / "jobs.db"
+
+    async def scenario(driver):
+        with foreign_transaction(path, "BEGIN IMMEDIATE") as foreign:
+            waiting = asyncio.create_task(driver.enqueue([job("waiting")], now()))
+            while not driver.database.writer.turns._is_taken:
+                await asyncio.sleep(0)
+            monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", 0.05)
+            blamed = rf"process {foreign.pid} \(python.*\), a program that writes to the file past TaskHarbor, has"
+            behind = SqliteDriver(f"sqlite:///{path}?retention=1h")
+            with pytest.raises(BackendUnavailable, match=blamed):
+                await behind.open()
+        assert await waiting == [Enqueued("waiting", False)]
 
     opened(path, scenario)
 

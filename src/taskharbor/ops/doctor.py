@@ -43,6 +43,12 @@ async def check_damage(driver: Driver) -> list[Check]:
     return [] if damaged is None else [Check("damage", "warning", safe_text(text)) for text in await damaged()]
 
 
+async def check_hindrances(driver: Driver) -> list[Check]:
+    """What other programs do that keeps the store from working well, if the driver can tell."""
+    hindered = getattr(driver, "hindered", None)
+    return [] if hindered is None else [Check("store", "warning", safe_text(text)) for text in await hindered()]
+
+
 async def check_permissions(driver: Driver) -> list[Check]:
     """Whether the database user has the permissions that the driver needs, if the driver can check."""
     denied = getattr(driver, "denied", None)

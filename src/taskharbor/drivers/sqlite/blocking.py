@@ -105,9 +105,9 @@ class _DatabaseUntil:
             lambda database, is_interrupted: database.write_here(work, self._deadline, is_interrupted)
         )
 
-    async def read(self, work: Callable[[ReadSession], T]) -> T:
+    async def read(self, work: Callable[[ReadSession], T], *, long: bool = False) -> T:
         """The result of a call on a snapshot."""
-        return self._calls.run(lambda database, _: database.reader.read_here(work, self._deadline))
+        return self._calls.run(lambda database, _: database.reader_for(long).read_here(work, self._deadline))
 
     def server_time(self) -> datetime:
         return self._calls.run(lambda database, _: database.server_time())

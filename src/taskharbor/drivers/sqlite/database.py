@@ -15,14 +15,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from taskharbor.drivers.sqlite import file_guard, schema
 from taskharbor.drivers.sqlite.admin import PrunePlaces
 from taskharbor.drivers.sqlite.connection import (
-    LOCK_TIMEOUT_S,
-    FailureLog,
     FileConnection,
     begin,
     check_library,
@@ -34,16 +31,16 @@ from taskharbor.drivers.sqlite.connection import (
     unavailable,
     use_wal,
 )
-from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
 from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
-from taskharbor.drivers.sqlite.threads import BackgroundThread, Call, CallThread, Failed, deliver
+from taskharbor.drivers.sqlite.threads import BackgroundThread, Call
 from taskharbor.drivers.sqlite.transaction import HandlerConnection
 from taskharbor.drivers.sqlite.turns import IsInterrupted
 from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.drivers.wait_calls import WaitCall, WaitCalls
-from taskharbor.model.errors import BackendUnavailable, StoreMissing
+from taskharbor.model.errors import StoreMissing
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms
 
@@ -57,62 +54,6 @@ _CHECKING = threading.Lock()  # held while `check_existing` has a connection ope
 _kept_still: list[threading.Lock] = []  # guards that a fork under way holds
 
 
-class Reader:
-    """Reading beside the writer, each call from one snapshot: one connection and, for coroutines, one thread."""
-
-    def __init__(self, path: str) -> None:
-        self.file = FileConnection(path)
-        self.thread: CallThread[ReadSession] = CallThread("taskharbor-sqlite-reader", self._run_batch)
-        self._failures = FailureLog()
-
-    def stop(self) -> None:
-        """Do what waits, and close the connection."""
-        self.thread.stop()
-        with self.file.guard:
-            self.file.disconnect()
-
-    def read_here(self, work: Callable[[ReadSession], T], deadline: float) -> T:
-        """The result of a call, on this thread."""
-        if not self.file.guard.acquire(timeout=min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S)):
-            raise BackendUnavailable(f"{self.file.path}: other reads of this process took too long")
-        try:
-            return self._read(self.file.get(), work)
-        except sqlite3.Error as error:
-            self.file.recover(error)
-            raise unavailable(self.file.path, error) from error
-        finally:
-            self.file.guard.release()
-
-    def _run_batch(self, batch: list[Call[ReadSession, Any]]) -> Callable[[], None]:
-        results: list[Any] = []
-        with self.file.guard:
-            for call in batch:
-                try:
-                    results.append(self._read(self.file.get(), call.work))
-                except sqlite3.Error as error:
-                    self.file.recover(error)
-                    results.append(Failed(unavailable(self.file.path, error)))
-                except BaseException as error:
-                    results.append(Failed(error))
-        for result in results:
-            self._failures.note(result.error if isinstance(result, Failed) else None)
-        return partial(deliver, list(zip(batch, results, strict=True)))
-
-    def _read(self, connection: sqlite3.Connection, work: Callable[[ReadSession], T]) -> T:
-        connection.execute("BEGIN")
-        try:
-            try:
-                return work(ReadSession(connection))
-            except sqlite3.OperationalError as error:
-                if not is_undecodable(error):
-                    raise
-            with reading_any_text(connection):
-                return work(ReadSession(connection))
-        finally:
-            if connection.in_transaction:  # SQLite may have rolled back by itself: the cause is what counts
-                connection.execute("ROLLBACK")
-
-
 class Database:
     """A file, opened by this process."""
 
@@ -122,7 +63,8 @@ class Database:
         self.users = 0
         self.waits = WaitCalls()
         self.writer = Writer(options.path, options.synchronous == "full", self._prepare, self.waits.wake)
-        self.reader = Reader(options.path)
+        self.reader = Reader(self.writer, "reader")
+        self.scanner = Reader(self.writer, "scanner")  # for calls that may take seconds beside a million jobs
         self.background = BackgroundThread("taskharbor-sqlite-transaction")
         self.handler_connections: set[HandlerConnection] = set()  # whose transactions are open
         self.prune_places: PrunePlaces = {}  # see admin.prune; used by the writer alone
@@ -170,10 +112,14 @@ class Database:
         self.writer.thread.put(call)
         return await call.future
 
-    async def read(self, work: Callable[[ReadSession], T]) -> T:
+    def reader_for(self, long: bool) -> Reader:
+        """Who reads. `long`: it may take seconds, so no other call shall wait for it."""
+        return self.scanner if long else self.reader
+
+    async def read(self, work: Callable[[ReadSession], T], *, long: bool = False) -> T:
         """The result of a call on a snapshot."""
         call = Call(work)
-        self.reader.thread.put(call)
+        self.reader_for(long).thread.put(call)
         return await call.future
 
     def write_here(
@@ -226,13 +172,14 @@ class Database:
             watch, self._watch = self._watch, None
         self.background.stop(wait=False)
         self.reader.stop()
+        self.scanner.stop()
         self.writer.stop()
         if watch is not None:
             watch.stop()
 
     def connection_owners(self) -> Iterable[Writer | FileConnection]:
         """Everything that may have a connection open."""
-        yield from (self.writer, self.reader.file, self.writer.checkpoint.file)
+        yield from (self.writer, self.reader.file, self.scanner.file, self.writer.checkpoint.file)
         if self._watch is not None:
             yield self._watch.file
 

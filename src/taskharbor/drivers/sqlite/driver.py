@@ -16,6 +16,7 @@ from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery
 from taskharbor.drivers.sqlite import admin, listing, reading, schedules, schema
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.lock_holders import staying_readers
 from taskharbor.drivers.sqlite.options import located, parse
 from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.settle import extend, release, settle
@@ -108,6 +109,10 @@ class SqliteDriver(SqlDriver):
 
     async def server_time(self) -> datetime:
         return self.database.server_time()
+
+    async def hindered(self) -> list[str]:
+        """Which programs keep the -wal file from starting over, for an operator."""
+        return await staying_readers(self.options.path) if self.database.writer.is_full() else []
 
     # The four verbs
 
@@ -210,7 +215,7 @@ class SqliteDriver(SqlDriver):
         return await self.database.read(lambda session: reading.results(session, ids))
 
     async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
-        return await self.database.read(lambda session: reading.counts(session, now, cap))
+        return await self.database.read(lambda session: reading.counts(session, now, cap), long=True)
 
     async def queues(self) -> list[str]:
         return await self.database.read(reading.queues)
@@ -226,22 +231,22 @@ class SqliteDriver(SqlDriver):
         return await self.database.read(lambda session: reading.upcoming(session, queues, now))
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        return await self.database.read(lambda session: reading.flow(session, flow_id, now))
+        return await self.database.read(lambda session: reading.flow(session, flow_id, now), long=True)
 
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         return await self.database.read(lambda session: reading.workers(session, now))
 
     async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
-        return await self.database.read(lambda session: reading.figures(session, since, until, queue))
+        return await self.database.read(lambda session: reading.figures(session, since, until, queue), long=True)
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
-        return await self.database.read(lambda session: listing.list_jobs(session, now, wanted))
+        return await self.database.read(lambda session: listing.list_jobs(session, now, wanted), long=True)
 
     async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
-        return await self.database.read(lambda session: listing.list_flows(session, wanted))
+        return await self.database.read(lambda session: listing.list_flows(session, wanted), long=True)
 
     async def list_audit(self, wanted: AuditQuery) -> AuditPage:
-        return await self.database.read(lambda session: listing.list_audit(session, wanted))
+        return await self.database.read(lambda session: listing.list_audit(session, wanted), long=True)
 
     async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
         return await self.database.read(lambda session: schedules.list_schedules(session, wanted))

@@ -265,6 +265,7 @@ class SqliteTransactionSync:
         self._database.writer.take_lock()
         try:
             self._refuse_when_over()
+            self._database.writer.make_room()
             connection = self._database.lend_connection()
             try:
                 begin(connection, path)

@@ -24,11 +24,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from taskharbor.drivers.sqlite import file_guard
+from taskharbor.drivers.sqlite.lock_holders import locked_out
 from taskharbor.model.errors import BackendUnavailable
 
 IsInterrupted: TypeAlias = Callable[[], bool]  # whether a blocking call should give up waiting: Ctrl-C was pressed
 
 INTERRUPT_CHECK_S = 0.05
+_ASKED_AT = 8  # in the lock file: its first byte wakes other processes, file_guard's notes begin at the sixteenth
 
 
 class Turn:
@@ -176,6 +178,7 @@ class FileLock:
     """The lock, for one thread of this process at a time. Writing to the file wakes processes that wait for work."""
 
     def __init__(self, path: str) -> None:
+        self._database = path
         self.path = f"{path}-lock"
         self._file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         self._guard = threading.Lock()
@@ -210,10 +213,7 @@ class FileLock:
         with self._guard:
             wait.is_given_up = not wait.has_come.is_set()
         if wait.is_given_up:
-            raise BackendUnavailable(
-                f"{self.path}: {self._holder()} has held it for {timeout:g} s: it was stopped, or is inside a "
-                "long `ctx.transaction()`. No process can write to the file until it goes on or ends."
-            )
+            raise BackendUnavailable(locked_out(self._database, timeout))
 
     def _wait_for(self, wait: _LockWait, timeout: float, is_interrupted: IsInterrupted | None) -> bool:
         if is_interrupted is None:
@@ -242,21 +242,6 @@ class FileLock:
                     wait.has_come.set()
         os.close(file)
 
-    def _holder(self) -> str:
-        """The process that has the lock, where the system says."""
-        try:
-            inode = os.fstat(self._file).st_ino
-            with open("/proc/locks", encoding="ascii", errors="replace") as file:
-                rows = [line.split() for line in file]
-        except OSError:
-            return "another process"
-        for row in rows:
-            if len(row) > 5:  # shorter, or without a number: a line that the kernel writes another way
-                _, kind, _, _, pid, place, *_ = row
-                if kind == "FLOCK" and place.endswith(f":{inode}") and pid.isdigit():
-                    return f"process {pid}"
-        return "another process"
-
     def release(self) -> None:
         """Give the lock back."""
         if self._file >= 0:
@@ -268,6 +253,16 @@ class FileLock:
             os.pwrite(self._file, b"!", 0)
         except OSError:  # a full disk costs a wake-up, never a job
             pass
+
+    # Reads that are in the way of a checkpoint. The monotonic clock is the same in all processes of a machine.
+
+    def ask_reads_to_end(self) -> None:
+        """Have the reads end that are under way now, in all processes of ours. While the lock is held."""
+        os.pwrite(self._file, time.monotonic_ns().to_bytes(8, "little"), _ASKED_AT)
+
+    def reads_asked_to_end_at(self) -> int:
+        """When that was last asked for, in nanoseconds."""
+        return int.from_bytes(os.pread(self._file, 8, _ASKED_AT), "little")
 
     def note_wal_owner(self, path: str) -> None:
         """Record in it which -wal file belongs to which database file. While the lock is held."""

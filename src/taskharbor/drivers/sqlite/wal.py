@@ -14,9 +14,10 @@ long as the disk takes, on an event loop too. Here most of it is done while othe
 only if nothing at all is left in it. So the little that came meanwhile is moved while no one may write, and so is the
 first commit of the new file, since that waits for the disk too.
 
-The file does not start over while anyone reads from it either, and short reads that overlap would keep it for ever. So
-a large file waits for the reads of the moment, for a quarter of a second at most, while no one may write. If they last
-longer (a backup, a forgotten transaction), it is tried less and less often.
+The file does not start over while anyone reads from it either, and reads that overlap would keep it for ever. So
+the next writer to a file of 48 MB first waits for the reads of the moment, while no one may write. Our own reads end
+when they are asked to, and begin anew under the lock (reader.py). So they cannot keep the file. A foreign one may (a
+backup, a forgotten transaction): it is named in the log, and waited for less and less often.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from typing import Any, TypeAlias
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.drivers.sqlite.connection import BUSY_MS, FileConnection, unavailable
+from taskharbor.drivers.sqlite.lock_holders import ReaderWarning
 from taskharbor.drivers.sqlite.threads import Failed, PendingResult, WorkThread, deliver
+from taskharbor.drivers.sqlite.turns import FileLock
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 INLINE_SYNC_BUDGET_S = 0.002  # after a longer sync on an event loop's thread, the sync thread does the next ones
@@ -44,11 +47,12 @@ Results: TypeAlias = Sequence[tuple[PendingResult[Any], Any]]
 
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
-CHECKPOINT_PAGES = 4000  # 16 MB: the same pages change again and again
+CHECKPOINT_BYTES = 16_000_000  # the same pages change again and again
+LARGE_BYTES = 48_000_000  # from here on no one writes before the file starts over: with a large transaction, 64 MB
 COMMITS_BETWEEN_CHECKS = 16  # of the -wal file's length
 RETRY_AFTER_COMMITS = 256  # if one was not completed: a read is under way, or another process makes one
-LARGE_PAGES = 16_000  # 64 MB: from here on a checkpoint waits for reads
-READS_WAIT_MS = 250  # for this long
+READS_WAIT_MS = 1000  # for each reader's lock: our own reads have ended long before
+OTHER_WAIT_S = 5.0  # for the checkpoint of another process, which is moving the pages that this one needs moved
 MAX_RETRY_COMMITS = 65_536  # if it waited in vain: each time twice as many as before, up to this
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
@@ -120,11 +124,11 @@ class WalFile:
         file_guard.mark_unusable(self._path, file_guard.WAL_REMOVED)
         raise file_guard.unusable(self._path)
 
-    def holds_pages(self, pages: int) -> bool:
-        """Whether it holds this many pages since it was last begun anew: each frame bears the salt of its time."""
+    def holds(self, size: int) -> bool:
+        """Whether it holds this many bytes since it was last begun anew: each frame bears the salt of its time."""
         head = os.pread(self._file, 24, 0)
-        page_bytes, salt = int.from_bytes(head[8:12], "big"), head[16:24]
-        return os.pread(self._file, 8, 32 + (pages - 1) * (page_bytes + 24) + 8) == salt != b""
+        frame_bytes, salt = int.from_bytes(head[8:12], "big") + 24, head[16:24]
+        return os.pread(self._file, 8, 32 + size // frame_bytes * frame_bytes + 8) == salt != b""
 
 
 def _identity(file: str | int) -> tuple[int, int] | None:
@@ -221,11 +225,14 @@ class WalSync:
 class Checkpointer:
     """Decides when a checkpoint is due, and makes it, on a connection of its own."""
 
-    def __init__(self, path: str, take_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
+    def __init__(self, path: str, lock: FileLock, take_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
+        self._lock = lock
         self._take_turn = take_turn
         self._end_turn = end_turn
+        self._warning = ReaderWarning(path)
         self.file = FileConnection(path)
         self._commits = 1  # until the next check: a process may make no more than one
+        self._patience = 0  # writes that do not wait for a foreign reader
         self._again = RETRY_AFTER_COMMITS
 
     def is_due(self, wal: WalFile | None) -> bool:
@@ -234,11 +241,18 @@ class Checkpointer:
         if self._commits > 0 or wal is None:
             return False
         self._commits = COMMITS_BETWEEN_CHECKS
-        return wal.holds_pages(CHECKPOINT_PAGES)
+        return wal.holds(CHECKPOINT_BYTES)
+
+    def is_full(self, wal: WalFile | None) -> bool:
+        """Before a write: whether to make room first."""
+        if self._patience:
+            self._patience -= 1
+            return False
+        return wal is not None and wal.holds(LARGE_BYTES)
 
     def make(self) -> bool:
         """Make one. False: it was not completed, which does no harm: the next one goes on with it."""
-        self._commits = max(RETRY_AFTER_COMMITS, self._again)
+        self._commits = RETRY_AFTER_COMMITS
         if not self._guarded(self._move_most):
             return False
         try:
@@ -249,6 +263,15 @@ class Checkpointer:
             return self._guarded(self._move_rest)
         finally:
             self._end_turn()
+
+    def make_room(self) -> None:
+        """In this process's turn, while no one may write: start the file over when the reads of the moment end."""
+        if self._guarded(self._after_reads):
+            self._again = RETRY_AFTER_COMMITS
+            self._warning.forget()
+        else:
+            self._patience = self._again = min(2 * self._again, MAX_RETRY_COMMITS)
+            self._warning.check()
 
     def _guarded(self, work: Callable[[sqlite3.Connection], bool]) -> bool:
         with self.file.guard:
@@ -266,20 +289,26 @@ class Checkpointer:
     def _move_rest(self, connection: sqlite3.Connection) -> bool:
         """While no one may write."""
         busy, written, moved = connection.execute(CHECKPOINT).fetchone()
-        if written >= LARGE_PAGES:
-            busy, written, moved = self._after_reads(connection)
         if busy or written != moved:
             return False
         connection.execute(START_OVER)
-        self._commits, self._again = COMMITS_BETWEEN_CHECKS, RETRY_AFTER_COMMITS
+        self._commits = COMMITS_BETWEEN_CHECKS
         return True
 
-    def _after_reads(self, connection: sqlite3.Connection) -> tuple[int, int, int]:
-        """Wait for the reads of the moment, then make it. No one writes meanwhile: later reads do not need the file."""
-        self._commits = self._again = min(2 * self._again, MAX_RETRY_COMMITS)
+    def _after_reads(self, connection: sqlite3.Connection) -> bool:
+        """The same, but wait for the reads of the moment. Later ones do not need the file: no one writes meanwhile."""
         connection.execute(f"PRAGMA busy_timeout = {READS_WAIT_MS}")
         try:
-            state: tuple[int, int, int] = connection.execute(CHECKPOINT_AFTER_READS).fetchone()
-            return state
+            # The second time for those that began before all pages were moved.
+            return any(self._is_complete_after_reads(connection) for _ in range(2)) and self._move_rest(connection)
         finally:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+
+    def _is_complete_after_reads(self, connection: sqlite3.Connection) -> bool:
+        self._lock.ask_reads_to_end()
+        until = time.monotonic() + OTHER_WAIT_S
+        busy, written, _ = connection.execute(CHECKPOINT_AFTER_READS).fetchone()
+        while busy and written < 0 and time.monotonic() < until:  # another process makes one: it is not waited for
+            time.sleep(0.005)
+            busy, written, _ = connection.execute(CHECKPOINT_AFTER_READS).fetchone()
+        return not busy

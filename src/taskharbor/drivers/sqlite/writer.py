@@ -26,10 +26,12 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from taskharbor.drivers.sqlite.connection import LOCK_TIMEOUT_S, FailureLog, FileConnection, is_busy, unavailable
 from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
+from taskharbor.drivers.sqlite.lock_holders import locked_out
 from taskharbor.drivers.sqlite.session import WouldBlock, WriteSession
 from taskharbor.drivers.sqlite.threads import Call, CallThread, Failed, Signal, deliver
 from taskharbor.drivers.sqlite.turns import FileLock, IsInterrupted, Turns
-from taskharbor.drivers.sqlite.wal import Checkpointer, WalFile, WalSync
+from taskharbor.drivers.sqlite.wal import LARGE_BYTES, Checkpointer, WalFile, WalSync
+from taskharbor.model.errors import BackendUnavailable
 
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ class Writer:
         self.lock = FileLock(path)
         self.turns = Turns(path)
         self.file = FileConnection(path, self._opened)
-        self.checkpoint = Checkpointer(path, self.take_turn, self.end_turn)
+        self.checkpoint = Checkpointer(path, self.lock, self.take_turn, self.end_turn)
         self.wal_sync = WalSync(path, self.checkpoint.make)
         self.thread: CallThread[WriteSession] = CallThread(
             "taskharbor-sqlite-writer", self._run_batch, self._checkpoint_if_due
@@ -142,6 +144,15 @@ class Writer:
         self.turns.end()
         return False
 
+    def is_full(self) -> bool:
+        """Whether the -wal file is larger than any read of ours could make it."""
+        return self._wal is not None and self._wal.holds(LARGE_BYTES)
+
+    def make_room(self) -> None:
+        """In the turn, before anything is written: keep the -wal file within its bound."""
+        if self.checkpoint.is_full(self._wal):
+            self.checkpoint.make_room()
+
     # One call
 
     def try_inline(self, work: Callable[[WriteSession], T]) -> Written[T] | None:
@@ -195,6 +206,7 @@ class Writer:
         left = None if deadline is None else min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S)
         self.take_turn(left, is_interrupted)
         try:
+            self.make_room()
             until = time.monotonic() + LOCK_TIMEOUT_S if deadline is None else deadline
             session, result = self._when_unlocked(run, until)
             wal = self._wal if self.durable else None
@@ -270,8 +282,9 @@ class Writer:
         """Commit what `run` does in a transaction that it begins. In this process's turn, under the guard."""
         try:
             connection = self.file.get_if_open() if inline else self.file.get()
-            # An inline call neither opens the file nor makes the first commit of a -wal file, which waits for the disk.
-            if connection is None or (inline and self._wal_is_empty):
+            # An inline call neither opens the file nor makes the first commit of a -wal file, which waits for the disk,
+            # nor a checkpoint.
+            if connection is None or (inline and (self._wal_is_empty or self.checkpoint.is_full(self._wal))):
                 raise WouldBlock
             try:
                 result = run(connection)
@@ -289,13 +302,15 @@ class Writer:
 
     def _when_unlocked(self, run: Callable[[sqlite3.Connection], T], deadline: float) -> T:
         """A transaction under the guard; again while another program has the database locked."""
+        began = time.monotonic()
         while True:
             try:
                 with self.file.guard:
                     return self._transaction(run)
             except LockedByOther as locked:
                 if time.monotonic() > deadline:
-                    raise unavailable(self.path, locked.error) from locked.error
+                    waited = round(time.monotonic() - began, 1)
+                    raise BackendUnavailable(locked_out(self.path, waited)) from locked.error
                 time.sleep(0.001)  # or a thread that waits for the guard would never get it
 
     def _begin(self, connection: sqlite3.Connection, inline: bool) -> None:
