@@ -623,3 +623,22 @@ async def test_middleware_sees_what_could_not_be_closed(bench: Bench) -> None:
     await bench.ran(handler, job("j"), middleware=[middleware], retry=Fixed(3600))
     assert [type(error) for error in seen] == [ConnectionError]
     assert len(bench.of(JobStarted)) == 1
+
+
+@bench_test
+async def test_a_task_of_a_task_group_that_fails_is_the_error_of_the_job(bench: Bench) -> None:
+    async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
+        async with asyncio.TaskGroup() as group:
+            yield group
+
+    async def fail() -> None:
+        raise ConnectionError("the api is gone")
+
+    async def handler(group: asyncio.TaskGroup = Depends(tasks)) -> None:
+        group.create_task(fail())
+        await asyncio.Event().wait()
+
+    await bench.ran(handler, job("j"), retry=Fixed(3600))
+    record = (await bench.info("j")).job
+    assert record.error_class == "ConnectionError"
+    assert record.last_error.startswith("ConnectionError: the api is gone")

@@ -86,6 +86,34 @@ def test_retry_later_has_its_own_delay_and_spends_an_attempt():
     assert outcome.last_error.startswith("RetryLater: rate limit")
 
 
+def test_retry_later_from_an_error_is_known_by_that_error():
+    try:
+        try:
+            raise ConnectionError("the api is busy")
+        except ConnectionError as busy:
+            raise RetryLater(3) from busy
+    except RetryLater as error:
+        again, dead = decided(error), decided(error, attempts=4)
+    assert (type(again), type(dead)) == (Retry, Fail)
+    for outcome in (again, dead):
+        assert outcome.error_class == "ConnectionError"
+        assert outcome.last_error.startswith("ConnectionError: the api is busy")
+    assert again.fingerprint == dead.fingerprint
+
+
+@pytest.mark.parametrize("signal", [RetryLater, Snooze])
+@pytest.mark.parametrize("delay", ["5m", -3, float("nan"), True, [1]])
+def test_a_delay_is_checked_where_the_handler_writes_it(signal: Any, delay: Any):
+    with pytest.raises((TypeError, ValueError), match=f"{signal.__name__}: delay: expected"):
+        signal(delay)
+
+
+def _unchecked(signal: Any, delay: Any) -> Any:
+    """A signal whose delay was changed after it was made."""
+    signal.delay = delay
+    return signal
+
+
 def test_retry_later_without_a_delay_asks_the_policy():
     assert decided(RetryLater()).run_at == NOW + timedelta(seconds=7)
 
@@ -190,14 +218,14 @@ def test_a_huge_reason_is_cut():
     assert len(decided(KeyError("é" * 10**6), terms).reason.encode()) <= MAX_ERROR_BYTES
 
 
-@pytest.mark.parametrize("error", [SilentSnooze(), Snooze(-1), Snooze("soon"), Snooze(float("nan"))])  # type: ignore[arg-type]  # wrong on purpose
+@pytest.mark.parametrize("error", [SilentSnooze(), _unchecked(Snooze(1), -1), _unchecked(Snooze(1), "soon")])
 def test_a_snooze_without_a_usable_delay_is_a_minute_and_reported(error: Snooze):
     decision = on_error(record(attempts=3), LEASE, error, FIVE, NOW)
     assert decision.outcome == Retry(LEASE, NOW + POLICY_FAILED_DELAY, 3)
     assert decision.policy_error is not None
 
 
-@pytest.mark.parametrize("error", [SilentRetry(), RetryLater(-1), RetryLater("soon")])  # type: ignore[arg-type]  # wrong on purpose
+@pytest.mark.parametrize("error", [SilentRetry(), _unchecked(RetryLater(), -1), _unchecked(RetryLater(), "soon")])
 def test_a_retry_later_without_a_usable_delay_is_a_minute_and_reported(error: RetryLater):
     decision = on_error(record(), LEASE, error, FIVE, NOW)
     assert isinstance(decision.outcome, Retry)

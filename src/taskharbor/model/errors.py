@@ -175,9 +175,18 @@ class Unrecoverable(HandlerSignal):
 
 class RetryLater(HandlerSignal):
     """Count a failure and run the job again after `delay`; without one the retry policy decides. `reason` becomes its
-    error."""
+    error.
+
+    `raise RetryLater(60) from error`: the failure is recorded as that error, with its class and its text.
+
+    >>> RetryLater("5m")
+    Traceback (most recent call last):
+    TypeError: RetryLater: delay: expected seconds or a timedelta, got str
+    """
 
     def __init__(self, delay: float | timedelta | None = None, reason: str = "retry later") -> None:
+        if delay is not None:
+            _check_delay(delay, "RetryLater")
         super().__init__(reason)
         self.delay = delay
         self.reason = reason
@@ -187,6 +196,7 @@ class Snooze(HandlerSignal):
     """Run the job again after `delay` without counting a failure, as often as it is raised."""
 
     def __init__(self, delay: float | timedelta) -> None:
+        _check_delay(delay, "Snooze")
         super().__init__(f"snoozed for {delay}")
         self.delay = delay
 
@@ -197,3 +207,10 @@ class Cancel(HandlerSignal):
     def __init__(self, reason: str = "cancelled by its handler") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def _check_delay(delay: object, signal: str) -> None:
+    """Here, in the handler's line that is wrong, not where the delay is used."""
+    from taskharbor.model.times import duration  # which imports the job, and that these errors
+
+    duration(delay, f"{signal}: delay")  # type: ignore[arg-type]  # checked just there

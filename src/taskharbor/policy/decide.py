@@ -23,7 +23,7 @@ from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
 from taskharbor.model.safe_repr import shows
 from taskharbor.model.times import Duration, duration, round_up
-from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.describe import blamed, describe, summary
 from taskharbor.policy.fingerprint import CRASHED_CLASS, LOST_CLASS, Cause, cause_named, cause_of
 from taskharbor.policy.losses import most_losses
 from taskharbor.policy.retry import (
@@ -83,8 +83,9 @@ def on_error(
         return Decision(Cancelled(lease, _reason(error, "cancelled by its handler")))
     attempts = job.attempts + 1
     limit = job.max_attempts or terms.max_attempts
-    text = describe(error)
-    cause = cause or cause_of(job.type, error)
+    blame = blamed(error)
+    text = describe(blame)
+    cause = cause or cause_of(job.type, blame)
 
     def dead(reason: str) -> Fail:
         return Fail(lease, reason, attempts, now, text, (), cause.error_class, cause.fingerprint)

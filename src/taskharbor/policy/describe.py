@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from taskharbor.model.bounds import clean_error
+from taskharbor.model.errors import RetryLater
 from taskharbor.model.naming import class_name
 
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
@@ -33,6 +34,12 @@ def summary(error: BaseException) -> str:
     except BaseException as second:
         text = f"(its text could not be read: {class_name(second)})"
     return f"{class_name(error)}: {text}" if text else class_name(error)
+
+
+def blamed(error: BaseException) -> BaseException:
+    """What a failure is known by: mostly the error itself; for `raise RetryLater(…) from other` that other one."""
+    cause = _cause(error) if issubclass(type(error), RetryLater) else None
+    return error if cause is None else cause
 
 
 def describe(error: BaseException) -> str:

@@ -39,7 +39,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import truncate
 from taskharbor.observe.formatting import Configuration, configure_like, keep_logging
-from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.describe import blamed, describe, summary
 from taskharbor.policy.fingerprint import origin_of
 from taskharbor.policy.retry import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.tasks.context import JobContext, report_early_end
@@ -299,7 +299,7 @@ def _raised(
     """The last message about a job that failed."""
     travels = _pickled(error) or _pickled(_stand_in(error, request))
     mismatch = issubclass(type(error), PayloadMismatch)
-    return (kind, travels, mismatch, describe(error), *origin_of(error, function))
+    return (kind, travels, mismatch, describe(error), *origin_of(blamed(error), function))
 
 
 def _stand_in(error: BaseException, request: Request) -> BaseException | None:

@@ -10,6 +10,7 @@ Everything is closed before the outcome of the job is decided, whichever way it 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -38,7 +39,8 @@ class Opened:
 
     An exception of the handler is thrown into each generator, so that it can roll back; it cannot swallow it. What a
     generator raises while it is closed is the job's failure if the job had succeeded until then. After a failure it is
-    added to that failure as a note, and logged by its class: the first failure says why the job ended.
+    added to that failure as a note, and logged by its class: the first failure says why the job ended. Only a
+    TaskGroup, which cancels the handler because a task has failed, raises the failure that counts.
     """
 
     def __init__(self, context: JobContext, given: Callable[[GivenSource], Any], before: Opened | None = None) -> None:
@@ -88,7 +90,7 @@ class Opened:
 
     async def _close(self, failure: BaseException | None) -> None:
         """Close what was opened. A cancellation meanwhile leaves nothing open."""
-        succeeded = failure is None
+        raised = failure
         while self._open:
             node, manager = self._open.pop()
             try:
@@ -100,13 +102,16 @@ class Opened:
                 if node.is_async and isinstance(error, GeneratorExit):
                     raise
                 failure = self._after(node, failure, error)
-        if succeeded and failure is not None:
+        if failure is not None and failure is not raised:
             raise failure
 
     def _after(self, node: DependencyNode, failure: BaseException | None, error: BaseException) -> BaseException:
         """The failure after a dependency could not be closed."""
         if failure is None or error is failure:
             return error
+        is_stopped = self._context.cancelled._reason is not None  # `reason` would count as the handler's test
+        if issubclass(type(failure), asyncio.CancelledError) and not is_stopped:
+            return _only(error)  # of a TaskGroup, which cancels the handler because a task has failed
         job = self._context.job
         try:
             failure.add_note(f"closing {node.name} failed too: {summary(error)}")
@@ -120,6 +125,13 @@ class Opened:
         except Exception:  # an exception may refuse notes, and a log handler may fail
             return failure
         return failure
+
+
+def _only(error: BaseException) -> BaseException:
+    """The error itself; of a group with one member, that one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _finish(work: Coroutine[Any, Any, None]) -> None:

@@ -16,7 +16,7 @@ from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Fail, Outcome
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
-from taskharbor.policy.describe import summary
+from taskharbor.policy.describe import blamed, summary
 from taskharbor.policy.fingerprint import cause_of
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
@@ -62,8 +62,9 @@ class OutcomeBuilder(Part):
         kind = type(error)  # not isinstance: that would use a `__class__` of its own, which may even raise
         cause = None
         if not issubclass(kind, Snooze | Cancel):
-            cause = cause_of(job.type, error, None if handler is None else handler.function)
-            failed = JobFailed(job, self._worker, error, delivery.seconds, cause.error_class, cause.fingerprint)
+            blame = blamed(error)
+            cause = cause_of(job.type, blame, None if handler is None else handler.function)
+            failed = JobFailed(job, self._worker, blame, delivery.seconds, cause.error_class, cause.fingerprint)
             self._observers.emit(failed)
         if issubclass(kind, PayloadMismatch | Refusal):
             return self.final(delivery, decide.refuse(job, delivery.lease, _text(error), now, cause))
