@@ -257,8 +257,8 @@ STORY_MUTANTS = (
     (
         "blocked twice",
         "lib/99_sweep",
-        "if state ~= 'blocked' then call('SREM'",
-        "if false then call('SREM'",
+        "if state ~= 'blocked' then call('ZREM'",
+        "if false then call('ZREM'",
         lost_states,
     ),
     ("the end of a job that was revived", "admin", "if LIVE[state] then return 0 end", "", revived),

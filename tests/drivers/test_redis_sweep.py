@@ -161,7 +161,7 @@ def test_any_of_many_is_found_and_no_other_is_touched(seed, caplog):
             if place in ("{q}:wait", "{q}:g:g:wait", "{q}:failed"):
                 assert client.lrem(place, 0, id) == 1
             elif place == "{q}:th:blocked":
-                client.srem(place, id)
+                client.zrem(place, id)
             elif place == "{q}:th:prio":
                 client.zrem(place, *[member for member in client.zrange(place, 0, -1) if member[31:] == id.encode()])
             else:

@@ -50,7 +50,7 @@ class Store:
         found += [("gwait", each) for gid in self.groups() for each in self.lines(f"g:{gid}:wait")]
         found += [(lane, each) for lane in ("done", "cancelled") for each in self.scores(f"th:{lane}")]
         found += [("prio", member[31:]) for member in self.scores("th:prio")]
-        found += [("blocked", text(each)) for each in self.client.smembers(self.key("th:blocked"))]
+        found += [("blocked", text(each)) for each in self.client.zrange(self.key("th:blocked"), 0, -1)]
         return found
 
     def where(self, job_id: str) -> list[str]:

@@ -323,6 +323,27 @@ class ClusterRouter(Router):
         if lost:
             await self._store_locations(queue, lost)
 
+    async def restore_flows(self, queue: str, flows: Sequence[str], now: int) -> None:
+        for flow in flows:
+            if queue not in await self.flows.queues(flow) and await self.flows.stored(flow, [queue], now):
+                await self.deliver([queue])
+
+    async def all_arrived(self) -> bool:
+        queues = await self.known_queues()
+        last: dict[str, bytes] = {}  # queue with messages → the number of the last one
+        for names in sliced(queues, MAX_PARALLEL_QUEUES):
+            asked = [self._outbox(queue, "ZRANGE", -1, -1, "WITHSCORES") for queue in names]
+            last |= {
+                queue: found[1] for queue, found in zip(names, await self.endpoint.gather(asked), strict=True) if found
+            }
+        await self.deliver(last)
+        left = [await self._outbox(queue, "ZCOUNT", "-inf", number) for queue, number in last.items()]
+        return not any(left)
+
+    async def _outbox(self, queue: str, command: str, *values: Any) -> Any:
+        key = f"{{{queue}}}:th:outbox"
+        return await self.endpoint.ask(command, key, *values, key=key)
+
     async def _forget(self, queue: str) -> None:
         """A queue that needs no looking after leaves the busy ones; one that holds nothing is forgotten. Both only if
         no client has listed it for long. Each client lists its queues again before that, so none relies on an old

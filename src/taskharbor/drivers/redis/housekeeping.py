@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
+from taskharbor.drivers.redis.healing import COMPARE_EVERY_S, compare_edges
 from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.errors import BackendUnavailable, TaskHarborError
@@ -34,7 +35,7 @@ MAX_PARALLEL_VISITS = 8
 MAX_WATCHED_JOBS = 200  # checked by one script
 
 
-async def visit(store: RedisStore, queue: str, now: int, pace_ms: int) -> bool:
+async def visit(store: RedisStore, queue: str, now: int, pace_ms: int, compare_every_s: int = COMPARE_EVERY_S) -> bool:
     """Look after a queue, unless another client did in the last `pace_ms`; returns whether there is more to do now."""
     args = ScriptCall(
         "housekeep",
@@ -43,12 +44,15 @@ async def visit(store: RedisStore, queue: str, now: int, pace_ms: int) -> bool:
         queue=queue,
         pace_ms=pace_ms,
         watched_count=MAX_WATCHED_JOBS,
+        compare_every_s=compare_every_s,
     )
     found = await store.run(args)
     if found is None:
         return False
-    more, posted, unnoted, idle = found
+    more, posted, unnoted, idle, edges = found
     await store.router.visited(queue, posted, unnoted, bool(idle and pace_ms))
+    if edges:
+        await compare_edges(store, queue, edges, now)
     return bool(more)
 
 

@@ -30,7 +30,7 @@ BATCH = 100  # messages that are read at once
 MAX_ROUNDS = 3  # a delivery comes back this often to messages that wait for others
 MAX_DELIVERY_S = 10.0  # of one delivery; housekeeping does the rest
 FRESH_S = 60.0  # after which messages are read again: others may have applied them, and their jobs may be gone since
-PATIENCE_S = 24 * 3600  # for which a job that is waited for may still come, with a message that is under way
+PATIENCE_S = 60  # for which a message waits for a job that comes by another one; then healing.py sees to it
 
 
 class OutboxMessage(msgspec.Struct, array_like=True):

@@ -175,7 +175,7 @@ class Router:
 
     async def worth_a_visit(self, queues: Sequence[str]) -> list[str]:
         """Which of these queues may need looking after."""
-        keys = [f"{{{queue}}}:{name}" for queue in queues for name in ("completed", "th:watched")]
+        keys = [f"{{{queue}}}:{name}" for queue in queues for name in ("completed", "th:watched", "th:blocked")]
         if not keys or not await self.endpoint.ask("EXISTS", *keys):
             return []
         return list(queues)
@@ -192,6 +192,13 @@ class Router:
 
     async def restore_locations(self, queue: str, ids: Sequence[str]) -> None:
         """Store locations of jobs in this queue that were lost; on one server the sweep's script does it."""
+
+    async def restore_flows(self, queue: str, flows: Sequence[str], now: int) -> None:
+        """Let these flows know a queue that has jobs of them; on one server the sweep's script does it."""
+
+    async def all_arrived(self) -> bool:
+        """Whether every job that was stored until now has arrived in its queue."""
+        return True
 
     async def check_locations(self) -> None:
         """Check some stored locations for ids that were never stored; where one script does both there are none."""

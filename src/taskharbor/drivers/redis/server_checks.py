@@ -72,7 +72,7 @@ def info_text(reply: Any) -> str:
 NEEDED = {
     "every store": """
         CLIENT SETNAME taskharbor | DBSIZE | DEL k | EVAL 1 1 k | EVALSHA 1 1 k | EXISTS k | GET k | HDEL k 1
-        HEXISTS k 1 | HGET k 1 | HGETALL k | HINCRBY k 1 1 | HKEYS k | HLEN k | HMGET k 1 | HSCAN k 0
+        HEXISTS k 1 | HGET k 1 | HGETALL k | HINCRBY k 1 1 | HKEYS k | HLEN k | HMGET k 1 | HRANDFIELD k | HSCAN k 0
         HSET k 1 1 | HSETNX k 1 1 | HVALS k | INCR k | INCRBY k 1 | INFO | LINDEX k 0 | LLEN k | LPOP k | LPOS k 1
         LPUSH k 1 | LRANGE k 0 0 | LREM k 1 1 | LTRIM k 0 0 | MGET k | PING | PUBLISH c 1 | RENAME k k | RPOP k
         RPUSH k 1 | SADD k 1 | SCAN 0 | SCARD k | SELECT 0 | SET k 1 | SETNX k 1 | SISMEMBER k 1 | SMEMBERS k

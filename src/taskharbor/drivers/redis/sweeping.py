@@ -98,8 +98,9 @@ class Sweeper:
         store = self._store
         home = store.router.home_of(queue)
         args = ScriptCall("sweep", now=now, home=home, queue=queue, id_count=SCRIPT_IDS, key_count=SCRIPT_IDS)
-        checked, restored, shown, doubtful, located, is_over = await store.run(args)
+        checked, restored, shown, doubtful, located, is_over, flows = await store.run(args)
         await store.router.restore_locations(queue, [id for data in located if (id := name_of(data)) is not None])
+        await store.router.restore_flows(queue, [flow for data in flows if (flow := name_of(data)) is not None], now)
         lost = await self._missing(queue, doubtful) if doubtful else []
         if lost:
             records = [(binary(id), binary(state), binary(since)) for _, id, state, since in lost]
@@ -112,8 +113,7 @@ class Sweeper:
                 restored,
                 ", ".join(text_of(id) for id in shown[:5]) + (" …" if restored > 5 else ""),
             )
-        if restored or lost:
-            await store.router.deliver([queue])
+        await store.router.deliver([queue])
         return int(checked), bool(is_over)
 
     async def _missing(self, queue: str, doubtful: list[Any]) -> list[Any]:

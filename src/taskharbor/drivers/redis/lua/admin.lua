@@ -71,7 +71,7 @@ function operations.requeue(q, id, job)
   if job.th_deps and th.link(q, id, job, 'free') > 0 then
     add(fields, 'state', 'blocked', 'due_ms', run_at and n(run_at) or '', 'updated_ms', n(th.now))
     write(q, id, fields)
-    call('SADD', safe_key(q, 'th:blocked'), id)
+    block(q, id)
   else
     th.place(q, id, job, run_at, fields)
   end

@@ -23,7 +23,7 @@ for index, q in ipairs(queues) do
   end
   results[index] = {
     ready, size('ZCOUNT', key(q, 'delayed'), '(' .. now, '+inf'), size('ZCOUNT', key(q, 'active'), '(' .. now, '+inf'),
-    size('SCARD', key(q, 'th:blocked')), size('ZCARD', key(q, 'th:done')) + size('LLEN', key(q, 'completed')),
+    size('ZCARD', key(q, 'th:blocked')), size('ZCARD', key(q, 'th:done')) + size('LLEN', key(q, 'completed')),
     size('LLEN', key(q, 'failed')), size('ZCARD', key(q, 'th:cancelled')), call('EXISTS', key(q, 'paused')),
     groups > 0 and looked > FEW and 1 or 0,
   }

@@ -3,14 +3,12 @@
 -- Returns for each queue how many there are, how many ids its index has (-1: unknown), and the ids.
 -- needs: 10_keys
 local queues, name, most = unpack(ARGS, 4)
-local SIZE = {failed = 'LLEN', active = 'ZCARD', delayed = 'ZCARD', ['th:cancelled'] = 'ZCARD', ['th:blocked'] = 'SCARD'}
-local READ = {failed = 'LRANGE', active = 'ZRANGE', delayed = 'ZRANGE', ['th:cancelled'] = 'ZRANGE'}
 local results = {}
 for index, q in ipairs(queues) do
   local at, ids = key(q, name), {}
-  local size = try(SIZE[name], at) or 0
+  local size = try(name == 'failed' and 'LLEN' or 'ZCARD', at) or 0
   if size > 0 and size <= most then
-    ids = READ[name] and call(READ[name], at, 0, -1) or call('SMEMBERS', at)
+    ids = call(name == 'failed' and 'LRANGE' or 'ZRANGE', at, 0, -1)
     most = most - size
   end
   local count = call('EXISTS', key(q, 'th:ids')) == 1 and (finite(try('GET', key(q, 'th:count'))) or -1) or 0

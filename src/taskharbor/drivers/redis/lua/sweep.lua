@@ -2,9 +2,10 @@
 -- id_count, key_count: how many ids and idempotency keys to check.
 -- Returns how many ids were checked, how many records were in no list or set and are put back, some of their ids, and those in doubt:
 -- {list, id, state, since when} of records that are not near their place in a long list. On a Cluster also the ids whose locations another
--- script has to check; on one server a location that was lost is stored again here. Last, whether these were the last ids.
+-- script has to check; on one server a location that was lost is stored again here. Last, whether these were the last ids,
+-- and the flows that have some of them.
 -- Also forgets ids and keys without a record, and recounts groups that look full or do not add up.
--- without: 97_read
+-- without: 80_store 90_reserve 95_fence 97_read
 local q, id_count, key_count = unpack(ARGS, 4)
 even_if_full()
 local at = safe_key(q, 'th:sweep', 'hash')
@@ -13,7 +14,7 @@ local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))
 if not stamp or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
 local ids, last, lost = ids_after(q, from, id_count)
 drop_lost(q, lost)
-local looked, restored, shown, doubtful, groups, located = 0, 0, {}, {}, {}, {}
+local looked, restored, shown, doubtful, groups, located, flows, names = 0, 0, {}, {}, {}, {}, {}, {}
 for _, id in ipairs(ids) do
   if th.searches >= 10 then break end
   looked = looked + 1
@@ -32,7 +33,11 @@ for _, id in ipairs(ids) do
       doubtful[#doubtful + 1] = {list, id, job.state or '', n(th.since(q, id))}
     end
     if job.gid and job.state == 'wait' then groups[job.gid] = true end
-    if job.th_flow then th.restore_step(q, id, job) end
+    if job.th_flow then
+      th.restore_in_flow(q, id, job)
+      flows[job.th_flow] = true
+    end
+    if job.state == 'completed' or job.state == 'cancelled' then th.check_need(q, id, job) end
     if job.th_sto and th.cluster then      -- a foreign client's job has no location
       located[#located + 1] = id
     elseif job.th_sto and not stored_queue(id) then
@@ -70,4 +75,5 @@ elseif call('EXISTS', key(q, 'th:ids')) == 1 then
   call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1], 'counted', n(counted), 'stamp', stamp)
 end
 th.finish()
-return {looked, restored, shown, doubtful, located, next_id == '' and 1 or 0}
+for flow in pairs(flows) do names[#names + 1] = flow end
+return {looked, restored, shown, doubtful, located, next_id == '' and 1 or 0, names}

@@ -225,7 +225,7 @@ local REMOVERS = {
     if job.th_flow then th.set_step(q, id, job.th_flow, th.UNFINISHED) end
   end,
   blocked = function(q, id)
-    call('SREM', safe_key(q, 'th:blocked'), id)
+    call('ZREM', safe_key(q, 'th:blocked'), id)
     call('DEL', key(q, 'th:open:' .. id))
   end,
 }

@@ -8,6 +8,7 @@
 --   link(dependency, dependent, …)         the dependent waits for it; `done` comes back if there is nothing to wait for
 --   repoint(dependent, old, new, its queue)  another job took the place of a dependency
 --   lost(dependent, dependency)            it waits for a job that is gone
+--   confirm(dependent, dependency, its queue)  `unlink` comes back if the dependent is finished or gone
 --   store(jobs, …)                         jobs of a call or a spawn
 --   fire(jobs, revision)                   jobs of a schedule (schedules_store.lua)
 --   heir(job, old, new, its queue)         the job that was to take its place is known under another id
@@ -24,7 +25,8 @@ local function lines(text)
   return found
 end
 
--- Messages are numbered; where one could overtake another, the later number wins. Those to `@ids` and `@flow` are for the client that
+-- A message is a hint. What it says follows from the records, which are compared again (lib/healing.lua): so one that a failover
+-- loses costs time. Messages are numbered; where one could overtake another, the later number wins. Those to `@ids` and `@flow` are for the client that
 -- delivers: their keys are in other hash slots. An id or flow whose name is not text was not stored by this driver.
 local function post(q, kind, args)
   if string.sub(q, 1, 1) == '@' and not is_text(args[1]) then return end
@@ -59,6 +61,13 @@ local function dependencies(job)
     end
   end
   return found
+end
+
+-- Let a job wait for all of its dependencies again.
+local function wait_for_all(q, id, job)
+  local names = {}
+  for index, found in ipairs(dependencies(job)) do names[index] = found[1] end
+  many('SADD', safe_key(q, 'th:open:' .. id, 'set'), names)
 end
 
 local function after_key(q, id)
@@ -106,6 +115,12 @@ local function set_edge(q, id, dependent, flag, sto, dq)
   end
 end
 
+-- A blocked job, and when what it waits for was last compared, in seconds of the server.
+local function block(q, id, at)
+  call('ZADD', safe_key(q, 'th:blocked'), at or call('TIME')[1], id)
+  if not th.cluster then call('SADD', WATCHED, q) end
+end
+
 -- Another client may finish the job without telling its flow and its dependents: see 98_housekeeping.
 local function watch(q, id, flow)
   call('HSET', safe_key(q, 'th:watched'), id, flow or '')
@@ -119,6 +134,12 @@ function receive.flag(q, id, dependent, flag)
     call('HSET', at, last, n(th.number))
   end
   set_edge(q, id, dependent, flag)
+end
+
+function receive.confirm(q, id, dependency, its_q)
+  local found = call('HMGET', job_key(q, id), 'state', 'payload')
+  local state = found[1] or found[2] and ''
+  if not state or state == 'completed' or state == 'cancelled' then send(its_q, 'unlink', dependency, id) end
 end
 
 function receive.unlink(q, id, dependent)
@@ -142,11 +163,11 @@ local function link_missing(q, id, dependent, dq, mode)
     if dq ~= th.home then post(dq, 'done', {dependent, id}) end
     return false
   end
-  if mode == 'there' or (th.number and not th.young) then
+  if mode == 'there' then
     post(dq, 'lost', {dependent, id})
     return 'lost'
   end
-  return 'later'
+  return (not th.number or th.young) and 'later' or true
 end
 
 -- Returns false if there is nothing to wait for. `flag` 0: the dependent is finished, the edge is only recorded.

@@ -117,7 +117,7 @@ local function place_other(q, id, job, fields, run_at, sto, flows)
     job.state = 'blocked'
     th.cancelled(q, id, job, {'th_reason', 'flow cancelled'})
   elseif open > 0 then
-    call('SADD', safe_key(q, 'th:blocked'), id)
+    block(q, id)
     th.index(q, id, false)
   else
     th.place(q, id, job, run_at, fields, sto)

@@ -43,7 +43,7 @@ function th.has_others(q, most)
   end
   if size('LLEN', 'completed') > 0 then return true end
   local total = size('LLEN', 'wait') + size('ZCARD', 'delayed') + size('ZCARD', 'active') + size('LLEN', 'failed')
-                + size('ZCARD', 'th:prio') + size('SCARD', 'th:blocked') + size('ZCARD', 'th:done') + size('ZCARD', 'th:cancelled')
+                + size('ZCARD', 'th:prio') + size('ZCARD', 'th:blocked') + size('ZCARD', 'th:done') + size('ZCARD', 'th:cancelled')
   if call('EXISTS', key(q, 'has_groups')) == 1 then
     if size('ZCARD', 'active') + size('ZCARD', 'groups:ready') > most then return true end
     for _, gid in ipairs(th.groups(q)) do total = total + size('LLEN', 'g:' .. gid .. ':wait') end

@@ -74,7 +74,7 @@ function th.housekeep(q, count)
       call('HDEL', key(q, 'th:alias'), unpack(old))
       call('ZREM', key(q, 'th:aliases'), unpack(old))
     end
-  elseif call('EXISTS', watched) == 0 then
+  elseif call('EXISTS', watched, key(q, 'th:blocked')) == 0 then
     call('SREM', WATCHED, q)
   end
   return hurry > 0

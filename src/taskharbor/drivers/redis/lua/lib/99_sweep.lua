@@ -66,7 +66,7 @@ local IS_PLACED = {
     return false
   end,
   blocked = function(q, id)
-    return call('SISMEMBER', safe_key(q, 'th:blocked'), id) == 1 and call('EXISTS', key(q, 'th:open:' .. id)) == 1
+    return call('ZSCORE', safe_key(q, 'th:blocked'), id) and call('EXISTS', key(q, 'th:open:' .. id)) == 1
   end,
 }
 
@@ -93,11 +93,48 @@ function th.absent(q, id, job)
   return true
 end
 
--- A flow is missing in the indexes of flows if these were damaged, and begun anew.
-function th.restore_step(q, id, job)
-  if call('SISMEMBER', key(q, 'th:flow:' .. job.th_flow), id) == 0 then return end
-  th.set_step(q, id, job.th_flow, STEPS[job.state or ''] or th.DEAD)
-  th.list_flow(q, job.th_flow)
+-- Let the keys of a flow have a job again. Returns whether the flow has to learn of this queue, on a Cluster.
+function th.restore_in_flow(q, id, job)
+  local flow, how = job.th_flow, STEPS[job.state or ''] or th.DEAD
+  local members = safe_key(q, 'th:flow:' .. flow, 'set')
+  call('SADD', members, id)
+  if how == th.UNFINISHED or how == th.DEAD then
+    call('SADD', safe_key(q, 'th:flow+:' .. flow, 'set'), id)
+    watch(q, id, flow)
+  else
+    end_in_flow(q, id, flow)
+  end
+  th.set_step(q, id, flow, how)
+  th.list_flow(q, flow)
+  if not th.cluster then call('HSET', flow_key(flow), '=' .. q, '1') end
+end
+
+-- Let go of a finished job that nothing needs. What its dependents said of their end may be lost: some of them are asked again.
+local ASKED = 100
+function th.check_need(q, id, job)
+  local at = safe_key(q, 'th:after:' .. id, 'hash')
+  if job.th_dep and call('EXISTS', at) == 1 then
+    local asked, unfinished = call('HRANDFIELD', at, ASKED, 'WITHVALUES'), 0
+    for index = 1, #asked, 2 do
+      local flag, _, dq = string.match(asked[index + 1], '^(%d)|(%-?%d+)|(.*)$')
+      if flag == '1' then
+        unfinished = unfinished + 1
+        send(dq, 'confirm', asked[index], id, q)
+      end
+    end
+    if #asked < 2 * ASKED and unfinished ~= open_dependents(q, id) then call('HINCRBY', at, '', unfinished - open_dependents(q, id)) end
+  end
+  local lane = job.state == 'completed' and 'th:done' or 'th:cancelled'
+  if call('ZSCORE', safe_key(q, lane), id) ~= 'inf' or call('ZSCORE', safe_key(q, 'th:kept'), id) or open_dependents(q, id) > 0 then
+    return
+  end
+  for _, fq in ipairs(job.th_flow and not th.cluster and flow_queues(job.th_flow) or {}) do
+    for _, other in ipairs(call('SRANDMEMBER', safe_key(fq, 'th:flow+:' .. job.th_flow, 'set'), ASKED)) do
+      if call('EXISTS', job_key(fq, other)) == 1 then return end
+      end_in_flow(fq, other, job.th_flow)
+    end
+  end
+  unpark(q, id)
 end
 
 -- Put back a record that is not where its state says. If another program changed that state, its id is still in the set of the one
@@ -106,7 +143,7 @@ function th.restore(q, id, job)
   local state = job.state or ''
   for _, name in ipairs({'th:done', 'th:cancelled', 'th:kept'}) do call('ZREM', safe_key(q, name), id) end
   call('LREM', safe_key(q, 'completed'), 1, id)
-  if state ~= 'blocked' then call('SREM', safe_key(q, 'th:blocked'), id) end
+  if state ~= 'blocked' then call('ZREM', safe_key(q, 'th:blocked'), id) end
   if state == 'wait' then
     local seq = th.next_arrival(q)
     write(q, id, {'th_at', n(th.now), 'th_seq', n(seq), 'updated_ms', n(th.now), 'th_f', '1'})
@@ -129,12 +166,8 @@ function th.restore(q, id, job)
     th.close(q, id, job, th.CANCELLED)
     th.index(q, id, false)
   elseif state == 'blocked' then
-    if th.link(q, id, job, 'free') > 0 then
-      call('SADD', safe_key(q, 'th:blocked'), id)
-    else
-      call('SREM', safe_key(q, 'th:blocked'), id)
-      th.place(q, id, job, finite(job.due_ms), {})
-    end
+    wait_for_all(q, id, job)
+    block(q, id, '0')
   elseif state == 'failed' then
     call('RPUSH', safe_key(q, 'failed'), id)
     th.index(q, id, 'failed')
