@@ -40,7 +40,24 @@ def test_nothing_holds_it_up(dsn: str):
     serve(dsn)
     codes, text = explain(dsn)
     assert codes == ["next"]
-    assert "1 other job of its queue is ready" in text
+    assert "a worker will take it in turn; it is the next of its queue" in text
+    assert "a worker will take it in turn; 1 job of its queue comes first" in explain(dsn, "j2")[1]
+
+
+def test_it_counts_no_jobs_of_the_store(dsn: str, monkeypatch: pytest.MonkeyPatch):
+    """The number of queues, and of jobs in them, makes no difference to what it reads."""
+    store(dsn, *(JobRecord(id=f"j{n}", type="x", queue=f"q{n % 3}", group="g" if n % 2 else None) for n in range(120)))
+    store(dsn, *(JobRecord(id=f"k{n:03}", type="x", queue="long") for n in range(120)))
+
+    async def counted(*_: object) -> None:
+        raise AssertionError("every queue of the store was counted")
+
+    monkeypatch.setattr("taskharbor.drivers.sqlite.SqliteDriver.counts", counted)
+    assert explain(dsn)[0] == ["never_served"]
+    serve(dsn, queue="long")
+    assert explain(dsn)[0] == ["no_worker"]
+    assert "40 jobs of its queue come first" in explain(dsn, "k040")[1]
+    assert "100 or more jobs of its queue come first" in explain(dsn, "k110")[1]
 
 
 def test_no_worker_serves_it(dsn: str):

@@ -64,10 +64,21 @@ async def test_a_listing_by_state_has_every_job_once_in_order(driver, state, ord
 
 @pytest.mark.parametrize("state", ["inflight", "ready"])
 async def test_beside_many_ready_or_inflight_jobs_all_are_read_by_id(path, state, monkeypatch):
-    monkeypatch.setattr(listing, "MAX_SORTED_JOBS", {State.INFLIGHT: 2, State.READY: 2})
+    monkeypatch.setattr(listing, "MAX_SORTED_JOBS", 2)
     async with opened(path) as driver:
         ids = await in_every_state(driver)
         assert await pages(driver, state=state, limit=2) == [ids[state][:2], ids[state][2:]]
+
+
+async def test_a_backlog_is_listed_at_once_behind_many_jobs_that_have_ended(path, monkeypatch):
+    monkeypatch.setattr(listing, "MAX_SCANNED_JOBS", 5)
+    async with opened(path) as driver:
+        ended = [f"a{n}" for n in range(8)]
+        await driver.enqueue([job(id) for id in ended], NOW)
+        await driver.cancel(ended, NOW)
+        await driver.enqueue([job(f"z{n:04}") for n in range(1_200)], NOW)
+        page = await driver.list(state="ready", now=NOW, limit=3)
+        assert [item.job.id for item in page.items] == ["z0000", "z0001", "z0002"]
 
 
 async def test_a_listing_stops_after_some_jobs_and_goes_on_there(path, monkeypatch):

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from taskharbor.drivers.heads import MAX_NEXT
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.progress import read_note
 from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.store.redaction import HIDDEN
-from taskharbor.store.situation import MAX_COUNTED, WAITING, ListSituation, Situation
+from taskharbor.store.situation import WAITING, ListSituation, Situation
 from taskharbor.store.text import command, first_line, one_line, plural
 from taskharbor.store.timefmt import format_duration, relative, with_distance
 from taskharbor.tasks.builtin_types import BUILTIN_TYPES
@@ -44,10 +45,17 @@ def reasons(seen: Situation) -> list[Diagnosis]:
     found = [*unknown, *_waiting(seen), *_held_up(seen), *_unserved(seen)]
     if found:
         return found
-    others = seen.ready - 1
-    number = f"{others} or more" if seen.ready >= MAX_COUNTED else str(others)
-    before = f"{number} other job{'s' if others != 1 else ''} of its queue {_are(others)} ready as well"
-    return [Diagnosis("next", f"nothing: a worker will take it in turn; {before}")]
+    return [Diagnosis("next", f"nothing: a worker will take it in turn{_place(seen.before)}")]
+
+
+def _place(before: int | None) -> str:
+    """Where it stands in the line of its queue."""
+    if before is None:
+        return ""
+    if not before:
+        return "; it is the next of its queue"
+    number = f"{before} or more jobs" if before >= MAX_NEXT else plural(before, "job")
+    return f"; {number} of its queue come{'s' if before == 1 else ''} first"
 
 
 def made_by(job: JobRecord, now: datetime) -> str | None:

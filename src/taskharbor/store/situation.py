@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.base import Driver
-from taskharbor.drivers.heads import MAX_NEXT, read_counts, read_heads
+from taskharbor.drivers.heads import MAX_NEXT, read_heads
 from taskharbor.model.errors import WrongState
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State, WorkerInfo
 from taskharbor.store.ids import find_job
@@ -21,12 +21,11 @@ MAX_DEPENDENCIES = 5  # of one job that are read
 PAGE_JOBS = 200
 PAGE_FLOW_JOBS = 500
 MAX_FLOW_JOBS = 10_000  # of a flow that are read to find those that wait for a job
-MAX_COUNTED = 1_000  # jobs of a queue in one state
 MAX_QUEUES = 25  # of one list whose pause is looked up
 MAX_GROUPS = 8  # of one list whose running jobs are counted
 MAX_RUNNING = 50  # jobs of one group
 SINCE_EVER = EPOCH + timedelta(days=1)  # passed as `now`, it makes `workers` return every worker on record
-TAKEN = ("inflight", "done", "dlq")  # states that only a worker moves a job to
+TAKEN = (State.INFLIGHT, State.DONE, State.DLQ)  # states that only a worker moves a job to
 WAITING = (State.READY, State.SCHEDULED, State.BLOCKED)
 
 
@@ -37,7 +36,7 @@ class Situation:
     info: JobInfo
     now: datetime
     paused: bool = False
-    ready: int = 0  # ready jobs of its queue, including this one
+    before: int | None = None  # how many ready jobs of its queue come first, up to MAX_NEXT; None: not known
     workers: tuple[WorkerInfo, ...] = ()  # alive, and serving its queue
     others: tuple[WorkerInfo, ...] = ()  # alive, and serving other queues
     last: WorkerInfo | None = None  # the worker that served its queue last, if none does now
@@ -49,9 +48,13 @@ class Situation:
     gone: tuple[str, ...] = ()  # dependencies without a record
     group_running: tuple[JobInfo, ...] = ()
     group_limit: int | None = 1  # None: not known
-    is_next: bool = False  # it is among the next that workers get: its group has room, whatever its limit is
     dependents: int = 0  # jobs of its flow that wait for it, if it is dead
     all_read: bool = True  # whether all of them were counted
+
+    @property
+    def is_next(self) -> bool:
+        """Whether it is among the next that workers get: then its group has room, whatever its limit is."""
+        return self.before is not None and self.before < MAX_NEXT
 
     @property
     def is_undeclared(self) -> bool:
@@ -97,19 +100,18 @@ async def read_situation(
     dependencies = tuple(await read_records(driver, waiting_for, now))
     ids = {each.job.id for each in dependencies}
     group: dict[str, Any] = {} if job.group is None else await _read_group(driver, job, now)
-    counts, alive = await read_counts(driver, now, MAX_COUNTED), await driver.workers(now)
+    alive = await driver.workers(now)
     known = [] if any(job.queue in worker.queues for worker in alive) else await driver.workers(SINCE_EVER)
     before = [worker for worker in known if job.queue in worker.queues]
-    taken = job.deliveries or any(states.get(state) for states in counts.values() for state in TAKEN)
     return Situation(
         info,
         now,
         paused=await driver.is_paused(job.queue),
-        ready=counts.get(job.queue, {}).get("ready", 0),
+        before=await _read_before(driver, job, now) if info.state is State.READY else None,
         workers=tuple(worker for worker in alive if job.queue in worker.queues),
         others=tuple(worker for worker in alive if job.queue not in worker.queues),
         last=max(before, key=lambda worker: worker.stopped_at or worker.seen_at, default=None),
-        is_new=not (alive or known or taken),
+        is_new=not (alive or known or job.deliveries or await _was_used(driver, now)),
         place=place,
         app=app,
         declared=declared,
@@ -117,6 +119,23 @@ async def read_situation(
         gone=tuple(id for id in waiting_for if id not in ids),
         **group,
     )
+
+
+async def _read_before(driver: Driver, job: JobRecord, now: datetime) -> int | None:
+    """How many jobs of its own queue workers get before a ready job; None if that is not known."""
+    head = (await read_heads(driver, [job.queue], now, MAX_NEXT))[job.queue]
+    if job.id in head.next:
+        return head.next.index(job.id)
+    return MAX_NEXT if len(head.next) == MAX_NEXT else None
+
+
+async def _was_used(driver: Driver, now: datetime) -> bool:
+    """Whether a worker ever took a job of this store, as far as one call for each state can tell."""
+    for state in TAKEN:
+        page = await driver.list(state=state, limit=1, now=now, payloads=False)
+        if page.items or page.cursor is not None:
+            return True
+    return False
 
 
 async def _read_group(driver: Driver, job: JobRecord, now: datetime) -> dict[str, Any]:
@@ -127,11 +146,9 @@ async def _read_group(driver: Driver, job: JobRecord, now: datetime) -> dict[str
     # the last proves nothing of what it does not hold.
     set_by = next((each.job.group_limit for each in page.items if each.job.group_limit), job.group_limit)
     running = await driver.list(state=State.INFLIGHT, limit=PAGE_JOBS, **group)
-    head = (await read_heads(driver, [job.queue], now, MAX_NEXT))[job.queue]
     return {
         "group_limit": set_by or (1 if page.cursor is None else None),
         "group_running": running.items,
-        "is_next": job.id in head.next,
     }
 
 

@@ -57,7 +57,7 @@ _PLACES = {
         f"{_WHEN} state = 2 AND moment <= :now",
     ),
 }
-MAX_SORTED_JOBS = {State.INFLIGHT: MAX_SCANNED_JOBS, State.READY: 1_000}  # beside more of them, all jobs are read by id
+MAX_SORTED_JOBS = MAX_SCANNED_JOBS  # ready or inflight ones; beside more of them, all jobs are read by id
 _COMPARED = {"fingerprint": "coalesce(fingerprint, '')"}  # where NULL stands for empty
 _ERRORS = {
     "error_class": "coalesce(error_class, '') = :error_class",
@@ -160,7 +160,7 @@ def _few(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any
     """Looks at the jobs that are ready or inflight, sorted by id; None if they are many, or others are asked for."""
     if wanted.flow_id is not None or wanted.state not in _PLACES:
         return None
-    most = MAX_SORTED_JOBS[wanted.state]
+    most = MAX_SORTED_JOBS
     queue = "WHERE name = :queue" if wanted.queue is not None else ""
     jobs: dict[int, Looked] = {}
     for place in _PLACES[wanted.state]:
