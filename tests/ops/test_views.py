@@ -14,7 +14,7 @@ from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import Figures, WorkerInfo, flow_info
 from taskharbor.ops.access import Access, AccessDenied
 from taskharbor.ops.attention import MAX_UNSERVED, read_attention
-from taskharbor.ops.flow_view import MAX_BOXES, graph_of
+from taskharbor.ops.flow_view import MAX_BOXES, graph_of, view_of
 from taskharbor.ops.job_view import timeline_of
 from taskharbor.ops.operator import OperatorSession, StoreReading
 from taskharbor.store import queues as queue_rows
@@ -266,6 +266,51 @@ def test_a_large_flow_is_folded_to_a_small_drawing():
     graph = graph_of(flow(jobs=3_000))
     assert len(graph.boxes) <= MAX_BOXES
     assert sum(len(box.jobs) for box in graph.boxes) == 3_000
+
+
+def chain(states: list[State]) -> Any:
+    nodes = [
+        JobInfo(
+            JobRecord(
+                id=f"n{at:05}", type=f"load.step_{at:05}", flow_id="f", depends_on=(f"n{at - 1:05}",) if at else ()
+            ),
+            state,
+        )
+        for at, state in enumerate(states)
+    ]
+    return flow_info("f", tuple(nodes))
+
+
+def test_a_long_chain_is_folded_to_runs_of_steps_in_one_state():
+    graph = graph_of(chain([State.DONE] * 4_000 + [State.INFLIGHT] + [State.BLOCKED] * 5_999))
+    assert [(box.title, box.state) for box in graph.boxes] == [
+        ("step_00000 … step_03999: 4,000 steps", State.DONE),
+        ("step_04000", State.INFLIGHT),
+        ("step_04001 … step_09999: 5,999 steps", State.BLOCKED),
+    ]
+    assert (graph.columns, graph.rows, graph.lines) == (3, 1, ((0, 1), (1, 2)))
+
+
+def test_a_long_chain_of_changing_states_is_folded_as_well():
+    graph = graph_of(chain([State.DONE, State.CANCELLED] * 5_000))
+    assert len(graph.boxes) <= MAX_BOXES
+    assert graph.columns <= MAX_BOXES
+    assert sum(len(box.jobs) for box in graph.boxes) == 10_000
+
+
+def test_a_page_builds_only_the_rows_that_it_shows():
+    found = view_of(chain([State.BLOCKED] * 10_000), 200)
+    assert (len(found.rows), found.more) == (200, 9_800)
+
+
+def test_a_box_of_several_types_does_not_bear_the_name_of_one():
+    nodes = [JobInfo(JobRecord(id="root", type="dag.root", flow_id="f"), State.DONE)]
+    nodes += [
+        JobInfo(JobRecord(id=f"n{at}", type=f"dag.t{at % 80}", flow_id="f", depends_on=("root",)), State.READY)
+        for at in range(160)
+    ]
+    graph = graph_of(flow_info("f", tuple(nodes)))
+    assert [box.title for box in graph.boxes] == ["root", "160 jobs, 80 types"]
 
 
 def test_a_timeline_ends_with_how_the_job_stands():

@@ -12,7 +12,7 @@ import jinja2
 import msgspec
 
 from taskharbor.model.error_class import full_error_name
-from taskharbor.store.text import clean, command, first_line, one_line
+from taskharbor.store.text import clean, command, first_line, middle, one_line
 from taskharbor.store.timefmt import format_duration, format_moment, relative
 
 STATE_WORDS = {
@@ -49,6 +49,7 @@ def environment() -> jinja2.Environment:
         "first_line": first_line,
         "sentence": lambda text: (line := one_line(text))[:1].upper() + line[1:],
         "lines": clean,
+        "middle": middle,
         "word": lambda state: STATE_WORDS.get(str(state), str(state)),
         "json_text": lambda value: msgspec.json.encode(value).decode(),
         "command": command,

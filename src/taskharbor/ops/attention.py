@@ -12,11 +12,10 @@ from datetime import datetime, timedelta
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo, State, WorkerInfo
-from taskharbor.ops.dead_kinds import DeadKind
+from taskharbor.ops.dead_kinds import read_kind
 from taskharbor.ops.doctor import check_types
 from taskharbor.ops.schedule_view import OVERDUE_AFTER
 from taskharbor.store.diagnose import named
-from taskharbor.store.jobs import with_payload
 from taskharbor.store.queues import QueueRows
 from taskharbor.store.situation import SINCE_EVER
 from taskharbor.store.summary import summarise
@@ -76,7 +75,7 @@ async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[Attenti
     points = []
     rows = summarise(recent, "fingerprint").rows
     for row in rows[:MAX_KINDS]:
-        kind = DeadKind.of(row, await with_payload(driver, row.sample, now))
+        kind = await read_kind(driver, now, row)
         job = kind.sample.job
         what = f"{row.n:,}{'+' if page.cursor is not None else ''} × {one_line(job.error_class or 'dead')}"
         text = f"{what} in {one_line(job.type)}, newest {relative(row.newest, now)}"

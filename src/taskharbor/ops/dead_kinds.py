@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -47,4 +48,9 @@ class DeadKind:
 
 async def read_kinds(driver: Driver, now: datetime, summary: Summary, limit: int) -> list[DeadKind]:
     """The largest kinds of a summary, each with its sample whole; that costs one read a kind."""
-    return [DeadKind.of(row, await with_payload(driver, row.sample, now)) for row in summary.rows[:limit]]
+    return [await read_kind(driver, now, row) for row in summary.rows[:limit]]
+
+
+async def read_kind(driver: Driver, now: datetime, row: SummaryRow) -> DeadKind:
+    """One kind. Its sample is masked in a thread: to look for the values of a large payload takes a while."""
+    return await asyncio.to_thread(DeadKind.of, row, await with_payload(driver, row.sample, now))

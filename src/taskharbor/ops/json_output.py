@@ -67,7 +67,7 @@ def whole(info: JobInfo, redaction: Redaction, now: datetime) -> dict[str, Any]:
         "timeout": None if job.timeout is None else job.timeout.total_seconds(),
         "deliveries": job.deliveries,
         "lost": job.lost,
-        "idempotency_key": job.idempotency_key,
+        "idempotency_key": redaction.key(job),
         "group_limit": job.group_limit or None,
         "depends_on": list(job.depends_on),
         "waiting_for": list(info.waiting_for),

@@ -19,11 +19,14 @@ from itertools import chain
 from urllib.parse import quote, quote_plus
 from uuid import UUID
 
+import msgspec
+
 from taskharbor.model.bounds import MAX_ERROR_BYTES, replace_unstorable
 from taskharbor.model.deep_json import children, read, scalars_of
 from taskharbor.model.job import JobRecord
 
 MASK = "•••"
+MAX_DEEP_BYTES = 16 * 1024  # of JSON that is nested too deep for msgspec; a larger one is searched as plain text
 SHORTEST = 4  # shorter values say little, and would be found everywhere
 RUN = 16  # characters of a value in a row that cannot be an accident
 IN_A_URL = 2048  # characters; longer values are sent in a body
@@ -59,9 +62,9 @@ def mask(texts: Sequence[str], values: Iterable[object]) -> list[str]:
 def stored_values(data: bytes) -> Iterator[object]:
     """The values in stored bytes. Bytes that are not JSON count as one text, and so do the scalars in it."""
     try:
-        yield read(data)
+        yield read(data) if len(data) <= MAX_DEEP_BYTES else msgspec.json.decode(data)
         return
-    except ValueError:  # also: not UTF-8
+    except (ValueError, RecursionError):  # also: not UTF-8
         pass
     text = data.decode(errors="replace")
     yield text

@@ -13,13 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from taskharbor.model import deep_json
+from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 from taskharbor.model.errors import because
-from taskharbor.model.job import JobRecord
+from taskharbor.model.executions import read_trail, write_trail
+from taskharbor.model.job import JobInfo, JobRecord
+from taskharbor.model.progress import read_note, write_note
 from taskharbor.policy.mask import MASK, mask, stored_values
 from taskharbor.store.text import first_line
 from taskharbor.tasks.flow_metadata import RESERVED
+
+MAX_MASKED_BYTES = MAX_PAYLOAD_BYTES
+"""Of a payload that texts are searched for. A store may allow larger ones: then the texts are not shown."""
+NOT_SHOWN = "(not shown: the payload is too large to mask it)"
 
 
 @dataclass(frozen=True)
@@ -47,9 +55,14 @@ class Redaction:
         return msgspec.Raw(deep_json.write(value)) if deep_json.is_deep(value) else value
 
     def metadata(self, job: JobRecord) -> dict[str, str]:
-        """A job's metadata. Values that the library wrote itself are masked unless everything is shown."""
+        """A job's metadata, with hidden payload values masked. What the library wrote itself is hidden whole."""
         whole = self.show and not self.fields
-        return {key: MASK if key.startswith(RESERVED) and not whole else text for key, text in job.metadata.items()}
+        texts = zip(job.metadata, self.texts(job, list(job.metadata.values())), strict=True)
+        return {key: MASK if key.startswith(RESERVED) and not whole else text for key, text in texts}
+
+    def key(self, job: JobRecord) -> str | None:
+        """A job's idempotency key, with hidden payload values masked: keys are often made of arguments."""
+        return None if job.idempotency_key is None else self.texts(job, (job.idempotency_key,))[0]
 
     def errors(self, job: JobRecord) -> tuple[str, str]:
         """The recorded reason and last error of a job, with hidden payload values masked."""
@@ -58,9 +71,35 @@ class Redaction:
 
     def texts(self, job: JobRecord, texts: Sequence[str]) -> Sequence[str]:
         """Texts of a job's handler, such as its errors and its progress, with hidden payload values masked."""
-        if not any(texts) or (self.show and not self.fields):
+        if not any(texts) or not job.payload or (self.show and not self.fields):
             return texts
+        if len(job.payload) > MAX_MASKED_BYTES:
+            return [NOT_SHOWN if text else text for text in texts]
         return mask(texts, self._hidden(job.payload) if self.show else stored_values(job.payload))
+
+    def masked(self, info: JobInfo) -> JobInfo:
+        """A job with its texts masked, each once, and without its payload and result: for what shows them often."""
+        job = info.job
+        trail, note = read_trail(job.trail), read_note(job.note)
+        texts = [job.reason, job.last_error, note.note if note else "", job.idempotency_key or ""]
+        texts += [*job.metadata.values(), *(each.error for each in trail)]
+        reason, error, words, key, *rest = self.texts(job, texts)
+        values, errors = rest[: len(job.metadata)], rest[len(job.metadata) :]
+        light = replace(
+            job,
+            payload=b"",
+            result=None if job.result is None else b"",
+            reason=reason,
+            last_error=error,
+            idempotency_key=None if job.idempotency_key is None else key,
+            metadata=dict(zip(job.metadata, values, strict=True)),
+        )
+        if note:
+            light = replace(light, note=write_note(replace(note, note=words)))
+        if trail:
+            pairs = zip(trail, errors, strict=True)
+            light = replace(light, trail=write_trail([replace(each, error=error) for each, error in pairs]))
+        return replace(info, job=light)
 
     def why(self, job: JobRecord) -> str:
         """One line: the recorded reason of a job's end, and the last error where it adds something."""

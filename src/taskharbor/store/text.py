@@ -45,6 +45,16 @@ def first_line(text: str) -> str:
     return next((one_line(line) for line in clean(text).splitlines() if line.strip()), "")
 
 
+def middle(text: str, most: int) -> str:
+    """The beginning and the end of a long text: names that are alike often differ at the end.
+
+    >>> middle("eu-west-1.production.rollout-2026-11", 20)
+    'eu-west-1.…t-2026-11'
+    """
+    half = (most - 1) // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
+
+
 def plural(number: int, noun: str, format: str = "") -> str:
     """A number of things.
 

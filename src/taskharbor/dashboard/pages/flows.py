@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from msgspec.structs import replace
+
 from taskharbor.dashboard.pages.content import PageContent, PageQuery, as_bad_query
 from taskharbor.flow.summary import durations_of, progress_of
-from taskharbor.model.job import FlowStatus
+from taskharbor.model.job import FlowInfo, FlowStatus
 from taskharbor.ops import json_output
-from taskharbor.ops.flow_view import graph_of, next_commands, rows_of
+from taskharbor.ops.flow_view import next_commands, view_of
 from taskharbor.ops.operator import StoreReading
 from taskharbor.store.flows import read_flow
 from taskharbor.store.ids import flow_id
@@ -43,17 +48,26 @@ async def flow(reading: StoreReading, query: PageQuery) -> PageContent:
     """One workflow."""
     id = await flow_id(reading.driver, query.path["id"], reading.now)
     info, complete = await read_flow(reading.driver, id, reading.now)
-    rows = rows_of(info)
+    # In a thread: of ten thousand jobs it takes longer than the other requests of this process may wait.
+    if query.json:
+        return PageContent("flow.html", "Workflow", await asyncio.to_thread(json_output.flow, info, complete), {})
+    view = await asyncio.to_thread(_view, info, complete)
+    return PageContent("flow.html", f"Workflow {id}", None, view, ("jobs",))
+
+
+def _view(info: FlowInfo, complete: bool) -> dict[str, Any]:
+    found = view_of(info, MAX_ROWS)
     done, total = progress_of(info)
-    view = {
-        "info": info,
+    took = durations_of(info)
+    shown = [each.jobs[0].job.id for each in (*found.rows, *found.graph.boxes)]
+    return {
+        "info": replace(info, nodes=(), edges=()),
         "complete": complete,
-        "graph": graph_of(info),
-        "rows": rows[:MAX_ROWS],
-        "more": max(0, len(rows) - MAX_ROWS),
-        "took": durations_of(info),
+        "graph": found.graph,
+        "rows": found.rows,
+        "more": found.more,
+        "took": {id: took[id] for id in shown if id in took},
         "done": done,
         "total": total,
         "next": next_commands(info),
     }
-    return PageContent("flow.html", f"Workflow {id}", json_output.flow(info, complete), view, ("jobs",))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 from taskharbor.dashboard.pages.content import PageContent, PageQuery
@@ -23,18 +25,23 @@ async def job(reading: StoreReading, query: PageQuery) -> PageContent:
     seen = await read_situation(
         reading.driver, typed, reading.now, place=reading.place, app=reading.harbor_name, declared=reading.declared
     )
-    info, found = seen.info, reasons(seen)
+    # Once a page, and in a thread: to look for the values of a large payload takes a while.
+    info = await asyncio.to_thread(HIDDEN.masked, seen.info)
+    found = reasons(replace(seen, info=info))
+    payload, result = seen.info.job.payload, seen.info.job.result
     facts = json_output.whole(info, HIDDEN, reading.now)
+    facts |= {"payload_bytes": len(payload), "result_bytes": None if result is None else len(result)}
     data = {**facts, "reasons": json_output.explanation(info, found)["reasons"]}
     if query.json:
         return PageContent("job.html", "Job", data, {})
     would = []
     if info.state is State.DLQ:
         app, declared = reading.harbor_name, reading.declared
-        would = effects(await read_dead(reading.driver, info.job.id, reading.now, app=app, declared=declared))
+        dead = await read_dead(reading.driver, info.job.id, reading.now, app=app, declared=declared)
+        would = effects(replace(dead, info=info))
     strip, more = await _strip(reading, info)
     view: dict[str, Any] = {
-        "info": without_content(info),
+        "info": info,
         "facts": facts,
         "reasons": found,
         "tries": tries_of(info),
@@ -45,7 +52,7 @@ async def job(reading: StoreReading, query: PageQuery) -> PageContent:
         "may_amend": info.state not in (State.DONE, State.INFLIGHT),
         "why": HIDDEN.why(info.job),
     }
-    return PageContent("job.html", f"Job {info.job.id}", data, view, ("job", "jobs"), info.job.id)
+    return PageContent("job.html", f"Job {info.job.id}", None, view, ("job", "jobs"), info.job.id)
 
 
 async def _strip(reading: StoreReading, info: JobInfo) -> tuple[tuple[JobInfo, ...], bool]:
