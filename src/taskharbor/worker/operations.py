@@ -1,7 +1,7 @@
 """Operations: a worker carries out slices of bulk operations beside its jobs, one at a time, in no slot of theirs.
 
     ask for a slice ──► there is one: run it, and ask again
-         ▲          └──► there is none: rest for a few seconds
+         ▲          └──► there is none: rest for a few seconds, or until the slice is due that follows one that it ran
          └── the store does not answer: the same; the fetcher reports the outage
 
 It asks with a reserve of its own, so that reserving jobs costs what it costs without it.
@@ -33,12 +33,17 @@ class Operations(Part, Service):
         if not self._able:
             return await self.rest()
         while not self.stopping:  # the pause comes first: a worker that starts looks for its own jobs
-            pause = ASK_INTERVAL_S * (0.8 + 0.2 * random.random())
-            await self.rest(self._clock.sleep(pause))
+            await self.rest(self._clock.sleep(self._pause()))
             ran = True
             while ran:
                 ran = await self.run_one()
         return None
+
+    def _pause(self) -> float:
+        """Seconds until the next look. What runs slices at a pace keeps it: the next one may be due sooner."""
+        seconds = ASK_INTERVAL_S * (0.8 + 0.2 * random.random())
+        due = None if self._runner is None else self._runner.next_at
+        return seconds if due is None else min(seconds, max(0.0, (due - self._clock.now()).total_seconds()))
 
     async def run_one(self) -> bool:
         """Run a slice that is due; False if there is none, or the store does not answer."""

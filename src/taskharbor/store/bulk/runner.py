@@ -6,7 +6,7 @@ job: a runner that is killed loses it, and another one repeats the slice.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
@@ -43,10 +43,18 @@ class OperationRunner:
         self._clock = clock
         self._name = name
         self._observers = observers or Observers()
+        self._moments: list[datetime] = []  # at which slices that follow those of this runner are due
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When the next slice is due that this runner knows of: another one may run it, or stop its operation."""
+        return min(self._moments, default=None)
 
     async def run_one(self) -> bool:
         """Run one slice that is due, of any operation; False if none is."""
-        batch = await self._driver.reserve((OPERATIONS_QUEUE,), self._clock.now(), SLICE_LEASE, 1, self._name)
+        now = self._clock.now()
+        batch = await self._driver.reserve((OPERATIONS_QUEUE,), now, SLICE_LEASE, 1, self._name)
+        self._moments = [moment for moment in self._moments if moment > now]
         for reserved in batch:
             await self._run(reserved)
         return bool(batch)
@@ -93,7 +101,8 @@ class OperationRunner:
         else:
             operation_id = reserved.job.flow_id or reserved.job.id
             outcome = Ack(lease, spawn=(slice_record(operation_id, step.state, now, step.run_at),))
-        await self._settle(reserved, outcome, snoozed=isinstance(step, RunAgain))
+        if await self._settle(reserved, outcome, snoozed=isinstance(step, RunAgain)) is None and step.run_at:
+            self._moments.append(step.run_at)
 
     async def _dead(self, reserved: Reserved, state: OperationState, outcome: Fail) -> None:
         if (
