@@ -1,4 +1,4 @@
-"""A worker keeps the pace of an operation with a spread: it looks when the next slice is due, not some seconds later."""
+"""A worker keeps the pace of an operation with a spread: it looks when the next slice is due, not seconds later."""
 
 import asyncio
 
