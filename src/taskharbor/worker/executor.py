@@ -216,6 +216,12 @@ class Executor(Part):
         finally:
             self.capacity.leave(delivery)
 
+    def check(self) -> None:
+        """Give back jobs whose task was cancelled before its first step, by a handler that cancels all tasks."""
+        for delivery in [each for each in self.capacity.running if each.task is not None and each.task.done()]:
+            self.decider.give_back(delivery, "its task was cancelled before it began")
+            self.capacity.leave(delivery)
+
     # Stopping ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Any
 
-from taskharbor.worker.waiting import StopBudget
+from taskharbor.worker.waiting import StopBudget, hidden
 
 
 class Service(ABC):
@@ -33,7 +33,7 @@ class Service(ABC):
         """Start the loop. Starting twice is a RuntimeError."""
         if self._task is not None:
             raise RuntimeError(f"{type(self).__name__} was started already")
-        self._task = asyncio.create_task(self.run(), name=f"taskharbor-{type(self).__name__.lower()}")
+        self._task = hidden(asyncio.create_task(self.run(), name=f"taskharbor-{type(self).__name__.lower()}"))
 
     def ask_to_stop(self) -> None:
         """Tell the loop to end, without waiting for it."""

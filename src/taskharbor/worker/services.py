@@ -67,7 +67,7 @@ class Services(Part):
             before_end=self._before_end,
         )
         self._settler = Settler(parts, self.executor.decider, self.fetcher.expect)
-        self._upkeep = Upkeep(parts, self.capacity, losses)
+        self._upkeep = Upkeep(parts, self.capacity, losses, self.executor.check)
         self._services = (
             self._settler,
             self.executor.interrupts,
@@ -107,7 +107,8 @@ class Services(Part):
         Raises what a service has raised.
         """
         ends = [service.task for service in self._services]
-        await first_of(stop.wait(), retire.wait(), *ends)
+        while not (stop.is_set() or retire.is_set() or any(end.done() for end in ends)):
+            await first_of(stop.wait(), retire.wait(), *ends)  # a handler may have cancelled what waits for these
         await _raise(ends)
         if retire.is_set() and not stop.is_set():
             self.fetcher.ask_to_stop()

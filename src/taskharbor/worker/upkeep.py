@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import socket
+from collections.abc import Callable
 
 from taskharbor.drivers.base import WORKER_SILENCE
 from taskharbor.model.clock import follow, is_stale
@@ -33,8 +34,12 @@ class Upkeep(Part, Service):
     store forget a worker that stops: without it the worker would be listed for another minute.
     """
 
-    def __init__(self, parts: WorkerParts, capacity: Capacity, losses: Losses) -> None:
+    def __init__(
+        self, parts: WorkerParts, capacity: Capacity, losses: Losses, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """`check` is called every few seconds."""
         super().__init__(parts)
+        self._check = check
         clock = parts.clock
         self._capacity = capacity
         self._losses = losses
@@ -80,6 +85,7 @@ class Upkeep(Part, Service):
         until = self._clock.monotonic() + seconds
         while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._sent == self._state():
             await self.rest(self._clock.sleep(min(left, CHECK_INTERVAL_S)))
+            self._check()
 
     def _state(self) -> tuple[int, int, int]:
         return len(self._capacity.running), self._capacity.stuck, self._losses.noted

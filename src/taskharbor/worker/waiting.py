@@ -109,6 +109,13 @@ def leave_behind(tasks: Iterable[asyncio.Task[Any]]) -> None:
         asyncio._unregister_task(task)  # asyncio's interface for its extensions
 
 
+def hidden(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+    """Keep a task of the worker out of `asyncio.all_tasks()`: a handler that cancels all of those, as programs do that
+    end a loop, would otherwise end its worker."""
+    asyncio._unregister_task(task)
+    return task
+
+
 async def end_others() -> None:
     """Cancel every other task of this loop, as `asyncio.run` does, but leave behind those that go on."""
     others = asyncio.all_tasks() - {asyncio.current_task()}

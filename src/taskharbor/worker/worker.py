@@ -40,7 +40,7 @@ from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
 from taskharbor.worker.signals import StopSignals, own_signals
-from taskharbor.worker.waiting import StopBudget, cancelled, close, end_others, first_of
+from taskharbor.worker.waiting import StopBudget, cancelled, close, end_others, first_of, hidden
 
 if TYPE_CHECKING:
     from taskharbor.worker.supervisor.child_channel import ChildChannel
@@ -283,6 +283,9 @@ class Worker:
             self._channel.declared()
 
     async def _run_with_signals(self, until_empty: bool) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        hidden(own)
         with StopSignals(self._on_signal):
             await self.arun(until_empty=until_empty)
         await end_others()
@@ -362,7 +365,7 @@ class Worker:
     async def _end(self, services: Services | None, lifespan: RunningLifespan | None) -> None:
         """`services`: None if they could not start."""
         self._state = "stopping"
-        await uninterrupted(asyncio.create_task(self._stop_all(services, lifespan)), self._hurry)
+        await uninterrupted(hidden(asyncio.create_task(self._stop_all(services, lifespan))), self._hurry)
         if self._channel is not None and services is not None:
             self._channel.leave()
 
