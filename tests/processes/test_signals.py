@@ -3,18 +3,20 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests import lanes
 from tests.supervisor.test_stop import LONG, given_back, stopping
-from tests.supervisor.worker_run import Yard, children_of, eventually, exists
+from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, children_of, eventually, exists
 
 pytestmark = pytest.mark.left_to(
     "full",
     except_for=lanes.Chosen(
         "test_quit_gives_back_at_once[False]",
         "test_a_signal_while_the_application_is_imported",
+        "test_a_signal_while_the_program_starts[click-15]",
         "test_a_signal_at_the_moment_of_ignoring_prints_no_error",
     ),
 )
@@ -94,3 +96,36 @@ def test_a_signal_at_the_moment_of_ignoring_prints_no_error() -> None:
     """Python prints that as an error, by the hook for errors that nobody can catch."""
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "another\n")
+
+
+EARLY = """
+import os, runpy, signal, sys
+moment, number, *sys.argv[1:] = sys.argv[1:]
+
+class AtImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == moment:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), int(number))
+
+sys.meta_path.insert(0, AtImport())
+runpy.run_module("taskharbor", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("number", STOP)
+@pytest.mark.parametrize("moment", ["click", "taskharbor.worker.supervisor.signals"])
+def test_a_signal_while_the_program_starts(tmp_path: Path, moment: str, number: signal.Signals) -> None:
+    """Its first import, and its last one before the supervisor takes the signals."""
+    command = [
+        sys.executable,
+        "-c",
+        EARLY,
+        moment,
+        str(int(number)),
+        "worker",
+        "run",
+        "--dsn",
+        f"sqlite:///{tmp_path}/a.db",
+    ]
+    assert subprocess.run(command, cwd=ROOT, timeout=PATIENCE, capture_output=True, check=False).returncode == 0
