@@ -292,8 +292,8 @@ async def test_an_unused_queue_leaves_no_key(cluster):
             assert {key.decode() for key in client.scan_iter("*", count=1000)} == set()
             driver.store.router._listed.clear()  # as after ten minutes
             other.store.router._listed.clear()
-            await taken(driver, "a", "b", "c")
-            await taken(other, "elsewhere")
+            await driver.store.router.use_queues("abc")
+            await other.store.router.use_queues(["elsewhere"])
 
 
 @on_loop
@@ -340,7 +340,7 @@ def test_one_of_three_nodes_is_gone():
             node.start()
         cluster.settle()
         async with asyncio.timeout(60):
-            while driver.store.endpoint._address_of("{th}") and await unnoted(driver, healthy):
+            while driver.store.endpoint.address_of("{th}") and await unnoted(driver, healthy):
                 await driver.opened.housekeeper.round()
         for id in ids:
             assert (await driver.inspect(id, NOW)).state == "done"

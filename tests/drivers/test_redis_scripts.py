@@ -68,6 +68,7 @@ READERS = {
     "find_in_queues",
     "find_in_list",
     "check_locations",
+    "prune_due",
 }
 NEW_JOBS = {"enqueue_plain", "enqueue", "publish", "childs_init"}
 EITHER = {"cluster_registry", "change_schedules"}  # by what they are asked

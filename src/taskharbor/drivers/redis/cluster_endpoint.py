@@ -2,7 +2,8 @@
 
 The map of hash slots is read from any node, and again when a node reports that it is wrong (MOVED) or does not answer.
 While a hash slot moves (ASK, then TRYAGAIN: see `anchors` in scripts.py) or has no primary, a call waits a moment and
-tries again, for as long as `timeout` allows, ten seconds at most.
+tries again, for as long as `timeout` allows, ten seconds at most. While a node is known to be away, calls to it are
+tried once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, RedisError, ResponseError
 
 from taskharbor.drivers.redis.connection import RespConnection, dial
 from taskharbor.drivers.redis.endpoint import (
@@ -31,6 +32,8 @@ from taskharbor.model.errors import BackendUnavailable
 
 PAUSE_S = 0.1  # between two tries
 MAX_WAIT_S = 10.0  # for which a call waits for a new primary
+PATIENCE_S = 0.5  # after this time without an answer a node counts as away
+HASTE_S = 5.0  # for which a node counts as away
 UNKNOWN_HOSTS = ("", "?")  # a node that does not know its own host, or another's: the host by which it was reached
 
 
@@ -60,13 +63,18 @@ class ClusterEndpoint(Endpoint):
         self._pools: dict[Address, RedisPool] = {}
         self._hash_slots: list[tuple[int, int, Address]] = []
         self._nodes: list[Address] = list(options.hosts)  # every node that is known, primaries first
+        self._away: dict[Address | None, float] = {}  # node → until when no other call waits for it
+        self._clocks: list[Address] = []  # the node whose clock was read last
         self._refreshing: asyncio.Lock = asyncio.Lock()
 
     async def open(self) -> None:
+        """Any node that answers will do: what lies on another one is missing until that one is back."""
         await self._refresh()
-        await self.ask("PING")
-        for address in self.primaries():
-            await self._check(self._pool_of(address))
+        await self.each([self._check_node(address) for address in self.primaries()])
+
+    async def _check_node(self, address: Address) -> None:
+        await self._ask_node(address, "PING")
+        await self._check(self._pool_of(address))
 
     async def addresses(self) -> list[Address]:
         if not self._hash_slots:
@@ -115,7 +123,8 @@ class ClusterEndpoint(Endpoint):
             found = self._pools[address] = RedisPool(self.options, address)
         return found
 
-    def _address_of(self, key: str) -> Address | None:
+    def address_of(self, key: str) -> Address | None:
+        """The primary that serves the hash slot of a key, as far as is known."""
         hash_slot = key_slot(key.encode())
         return next((address for low, high, address in self._hash_slots if low <= hash_slot <= high), None)
 
@@ -125,16 +134,20 @@ class ClusterEndpoint(Endpoint):
     # Calls
 
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
-        end = monotonic() + min(MAX_WAIT_S, self.options.timeout)
+        began = monotonic()
+        end = began + min(MAX_WAIT_S, self.options.timeout)
         ask_at: Address | None = None
-        is_repeat = False
+        is_repeat, last = False, None
         while True:
-            address = ask_at or self._address_of(key)
+            address = ask_at or self.address_of(key)
             try:
                 if address is None:
                     raise ConnectionError("no primary serves the hash slot")
-                return await self._once(address, commands(is_repeat), asking=ask_at is not None, within=within)
+                replies = await self._once(address, commands(is_repeat), asking=ask_at is not None, within=within)
+                self._away.pop(address, None)
+                return replies
             except AskError as error:  # MovedError is one, too
+                last = None
                 assert address is not None  # a node replied
                 there = (error.host if error.host not in UNKNOWN_HOSTS else address[0], error.port)
                 moved = isinstance(error, MovedError)
@@ -144,16 +157,25 @@ class ClusterEndpoint(Endpoint):
             except NoScriptError:
                 raise
             except (*LOST, *AWAY) as error:
-                ask_at, is_repeat = None, True
                 if address is not None:
                     await self._pool_of(address).drop_idle()
+                is_away = isinstance(error, (*LOST, ClusterDownError))  # not: its hash slot moves
+                is_known = is_away and last is None and self._away.get(address, 0.0) > monotonic()
+                ask_at, is_repeat, last = None, True, error
+                if is_away and monotonic() > began + PATIENCE_S:
+                    self._away[address] = monotonic() + HASTE_S
                 if monotonic() > end or (not repeat and isinstance(error, LOST) and address):
                     raise self.unavailable(error) from error
-                await asyncio.sleep(PAUSE_S)
+                if not is_known:
+                    await asyncio.sleep(PAUSE_S)
                 await self._quietly_refresh()
+                if is_known and self.address_of(key) == address:
+                    raise self.unavailable(error) from error
             except ResponseError as error:
                 raise refused(self, error) from error
             if monotonic() > end:
+                if last is not None:
+                    raise self.unavailable(last) from last
                 raise BackendUnavailable("Redis did not answer: the hash slot moved meanwhile; send the call again")
 
     async def _once(
@@ -177,11 +199,28 @@ class ClusterEndpoint(Endpoint):
     async def _ask_node(self, address: Address, *command: Any) -> Any:
         try:
             return await self._pool_of(address).ask(*command)
-        except LOST as error:
+        except (*LOST, *AWAY) as error:
             raise self.unavailable(error) from error
+        except ResponseError as error:
+            raise refused(self, error) from error
+
+    async def time(self) -> tuple[int, int]:
+        """The clock of one node, always the same one while that answers."""
+        last: BackendUnavailable | None = None
+        for address in dict.fromkeys([*self._clocks, *self.primaries()]):
+            try:
+                seconds, micros = await self._ask_node(address, "TIME")
+            except BackendUnavailable as error:
+                last = error
+                continue
+            self._clocks = [address]
+            return int(seconds), int(micros)
+        raise last or BackendUnavailable("Redis did not answer: no node of the Cluster is known")
 
     async def size(self) -> int:
-        return sum([await self._ask_node(address, "DBSIZE") for address in self.primaries()])
+        """How many keys the nodes have that answer."""
+        found = await self.each([self._ask_node(address, "DBSIZE") for address in self.primaries()])
+        return sum(size for size in found if not isinstance(size, BackendUnavailable))
 
     async def scan_step(
         self, position: ScanPosition | None, pattern: str, count: int
@@ -190,7 +229,12 @@ class ClusterEndpoint(Endpoint):
         primaries = self.primaries()
         if node >= len(primaries):  # there were more of them before
             return None, []
-        cursor, keys = await self._ask_node(primaries[node], "SCAN", cursor, "MATCH", pattern, "COUNT", count)
+        try:
+            cursor, keys = await self._ask_node(primaries[node], "SCAN", cursor, "MATCH", pattern, "COUNT", count)
+        except BackendUnavailable:
+            if len(primaries) == 1:
+                raise
+            cursor, keys = b"0", []  # its keys are left out
         if cursor == b"0":
             node += 1
         return None if node == len(primaries) else (node, cursor), keys

@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
 from taskharbor.drivers.redis.cluster_registry import ClusterFlows, ClusterLocations, bucket
-from taskharbor.drivers.redis.endpoint import FULL, Endpoint
+from taskharbor.drivers.redis.cluster_rest import RestingQueues
+from taskharbor.drivers.redis.endpoint import FULL
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.resp import monotonic
@@ -35,6 +37,7 @@ from taskharbor.drivers.redis.router import (
 )
 from taskharbor.drivers.redis.scripts import ScriptCall
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
@@ -61,8 +64,10 @@ class ClusterRouter(Router):
 
     divides = True
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ClusterEndpoint) -> None:
         super().__init__(endpoint)
+        self._cluster = endpoint
+        self.resting = RestingQueues(endpoint)
         self.outbox = Outbox(self)
         self.flows = ClusterFlows(self)
         self.locations = ClusterLocations(self)
@@ -72,6 +77,7 @@ class ClusterRouter(Router):
         self._unused: dict[str, set[str]] = {BUSY: set(), QUEUES: set()}  # list → queues not added again for long
         self._turns: dict[str, int] = {}  # queue → when it was last served by this client
         self._turn = 0
+        self._known: list[str] = []  # queues, as this client read them last
 
     # Dividing a call
 
@@ -87,6 +93,23 @@ class ClusterRouter(Router):
     def parts(self, queues: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         return ((queue, [queue]) for queue in queues)
 
+    async def each(self, calls: Sequence[tuple[str, Callable[[], Awaitable[T]]]]) -> list[T | BackendUnavailable]:
+        awake = set(self.resting.awake(queue for queue, _ in calls))
+        away = {queue: reason for queue, _ in calls if queue not in awake and (reason := self.away(queue))}
+        asked = [(queue, call) for queue, call in calls if queue not in away]
+        replies = iter(await self.endpoint.each([call() for _, call in asked]))
+        found = [away[queue] if queue in away else next(replies) for queue, _ in calls]
+        for (queue, _), reply in zip(calls, found, strict=True):
+            if isinstance(reply, BackendUnavailable):
+                self.resting.failed(queue, reply)
+        return found
+
+    def away(self, home: str) -> BackendUnavailable | None:
+        return self.resting.reason(home)
+
+    async def close(self) -> None:
+        await self.resting.close()
+
     async def place(self, where: Where, *, strictly: bool = True) -> list[tuple[str | None, list[IdAndQueue]]]:
         located = await self.locate(where, strictly=strictly)
         parts: list[tuple[str | None, list[IdAndQueue]]] = []
@@ -96,6 +119,15 @@ class ClusterRouter(Router):
                 parts.append((queue, []))
             parts[-1][1].append((id, queue or False))
         return parts
+
+    async def known_queues(self, *, partly: bool = False) -> list[str]:
+        try:
+            self._known = await super().known_queues()
+        except BackendUnavailable:
+            if not partly or not (self._known or self._listed):
+                raise
+            return sorted({*self._known, *(queue for _, queue in self._listed)})
+        return self._known
 
     async def find(self, ids: Sequence[str], queues: Sequence[str] | None = None) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -130,6 +162,9 @@ class ClusterRouter(Router):
 
     async def use_queues(self, queues: Iterable[str]) -> None:
         await self._list(QUEUES, queues)
+
+    async def name_queues(self, queues: Sequence[str]) -> None:
+        await self.optional("what others named", partial(super().name_queues, queues))
 
     async def expect_messages(self, queues: Iterable[str]) -> None:
         await self._list(BUSY, queues)
@@ -171,29 +206,46 @@ class ClusterRouter(Router):
                 await self.register("note", bucket(id), (id, wanted[id]))
         return there
 
-    async def check_queues(self, asked: Mapping[str, Sequence[str]], *, aliases: bool = True) -> dict[str, str]:
-        """Which of the ids are really in the queues given, or known there under another id."""
+    async def check_queues(
+        self, asked: Mapping[str, Sequence[str]], *, aliases: bool = True, partly: bool = False
+    ) -> dict[str, str]:
+        """Which of the ids are really in the queues given, or known there under another id. `partly`: queues that
+        cannot be reached are left out, unless that is all of them."""
         found: dict[str, str] = {}
-        calls = [self.endpoint.run(ScriptCall("check_locations", home=queue, ids=ids)) for queue, ids in asked.items()]
-        for (queue, ids), replies in zip(asked.items(), await self.endpoint.gather(calls), strict=True):
+        calls = [
+            (queue, partial(self.endpoint.run, ScriptCall("check_locations", home=queue, ids=ids)))
+            for queue, ids in asked.items()
+        ]
+        for (queue, ids), replies in zip(asked.items(), await self.each(calls), strict=True):
+            if isinstance(replies, BackendUnavailable):
+                if partly:
+                    continue
+                raise replies
             found |= {id: queue for id, reply in zip(ids, replies, strict=True) if reply == 1 or (reply and aliases)}
         return found
 
     async def locate(self, where: Where, *, strictly: bool = True) -> dict[str, str]:
-        """The queues of ids: as stored, else as given. `strictly`: not without a node that stores some of them."""
-        stored = await self._locations(dict.fromkeys(id for id, _ in where), strictly=strictly)
+        """The queues of ids: as stored, else as given. `strictly`: an id whose location cannot be read is looked for in
+        every queue, and must be in one."""
+        stored = await self._locations(dict.fromkeys(id for id, _ in where))
         there = await self.check_queues(by_queue((queue.decode(), id) for id, queue in stored.items() if queue))
         given = [(queue, id) for id, queue in where if queue is not None and id not in there]
-        return await self.check_queues(by_queue(given)) | there
+        there |= await self.check_queues(by_queue(given))
+        unread = [id for id, _ in where if id not in stored and id not in there] if strictly else []
+        if unread:
+            for names in sliced(await self.known_queues(partly=True), MAX_PARALLEL_QUEUES):
+                there |= await self.check_queues(dict.fromkeys(names, unread), partly=True)
+            if not there.keys() >= set(unread):
+                raise BackendUnavailable("Redis did not answer: the node that knows the queue of a job is away")
+        return there
 
-    async def _locations(self, ids: Iterable[str], *, strictly: bool) -> dict[str, bytes | None]:
-        """The stored queue of each id, or None. `strictly`: not without a node that stores some of them; else these
-        ids are left out."""
+    async def _locations(self, ids: Iterable[str]) -> dict[str, bytes | None]:
+        """The stored queue of each id, or None; ids whose location cannot be read are left out."""
         parts = by_queue((bucket(id), id) for id in ids)
 
         async def read(key: str, some: list[str]) -> dict[str, bytes | None]:
             call = partial(self.endpoint.run, ScriptCall("read_locations", home=key[1:-1], at=key, ids=some))
-            found = await call() if strictly else await self.optional(key, call)
+            found = await self.optional(key, call)
             return {} if found is None else dict(zip(some, found, strict=True))
 
         stored: dict[str, bytes | None] = {}
@@ -248,28 +300,52 @@ class ClusterRouter(Router):
     async def reserve(
         self, queues: Sequence[str], limit: int, tokens: Sequence[str], reserve_some: ReserveSome
     ) -> list[QueueGrants]:
-        """One queue after the other, each with its share of what is left; the one first that was served longest ago."""
-        await self.use_queues(queues)
-        order = sorted(queues, key=lambda queue: self._turns.get(queue, 0))
+        """Each queue has its share of what is left; the one first that was served longest ago. The queues of a node are
+        asked one after the other, the nodes at once. A queue that cannot be asked is left out, unless all cannot."""
+        order = sorted(self.resting.awake(queues), key=lambda queue: self._turns.get(queue, 0))
         found: list[QueueGrants] = []
-        left, used = limit, 0
+        left = list(tokens)
         while left and order:
-            further = []
-            for index, queue in enumerate(order):
-                share = -(-left // (len(order) - index))
+            granted = await self._reserve_in(order, left, reserve_some)
+            found += [grants for grants, _ in granted]
+            order = [grants.queue for grants, is_full in granted if is_full]
+        return found
+
+    async def _reserve_in(
+        self, order: Sequence[str], left: list[str], reserve_some: ReserveSome
+    ) -> list[tuple[QueueGrants, bool]]:
+        """Ask each of these queues once; returns what was granted, and whether that was its whole share."""
+        turns: dict[object, asyncio.Lock] = {}
+        returned, unasked, under_way = asyncio.Event(), len(order), 0
+
+        async def ask(queue: str) -> tuple[QueueGrants, bool] | None:
+            nonlocal unasked, under_way
+            async with turns.setdefault(self._cluster.address_of(f"{{{queue}}}"), asyncio.Lock()):
+                while not left and under_way:
+                    returned.clear()
+                    await returned.wait()
+                share, unasked = -(-len(left) // unasked), unasked - 1
                 if not share:
-                    break
-                (grants,) = await reserve_some(queue, [queue], share, tokens[used : used + share])
-                found.append(grants)
-                jobs = grants.jobs
-                left, used = left - len(jobs), used + len(jobs)
-                if jobs:
+                    return None
+                own, left[:share] = left[:share], []
+                under_way += 1
+                try:
+                    (grants,) = await reserve_some(queue, [queue], share, own)
+                except BackendUnavailable:
+                    left.extend(new_tokens(share))  # the old ones may be in use
+                    raise
+                finally:
+                    under_way -= 1
+                    returned.set()
+                used = len(grants.jobs)
+                left.extend(own[used:])
+                if used:
                     self._turn += 1
                     self._turns[queue] = self._turn
-                if len(jobs) == share:
-                    further.append(queue)
-            order = further
-        return found
+                return grants, used == share
+
+        replies = await self.each([(queue, partial(ask, queue)) for queue in order])
+        return [reply for reply in replies if reply is not None and not isinstance(reply, BackendUnavailable)]
 
     # Flows
 
@@ -319,7 +395,7 @@ class ClusterRouter(Router):
         await self.endpoint.ask("SREM", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
 
     async def restore_locations(self, queue: str, ids: Sequence[str]) -> None:
-        lost = [id for id, stored in (await self._locations(ids, strictly=False)).items() if stored is None]
+        lost = [id for id, stored in (await self._locations(ids)).items() if stored is None]
         if lost:
             await self._store_locations(queue, lost)
 

@@ -66,6 +66,7 @@ class _Opened:
     async def close(self) -> None:
         await self.housekeeper.close()
         await self.hints.close()
+        await self.store.router.close()
         await self.store.endpoint.close()
 
 
@@ -156,8 +157,8 @@ class RedisDriver(Driver):
         return self.opened.reader
 
     async def server_time(self) -> datetime:
-        seconds, micros = await self.store.endpoint.ask("TIME")
-        return datetime.fromtimestamp(int(seconds), UTC) + timedelta(milliseconds=int(micros) // 1000)
+        seconds, micros = await self.store.endpoint.time()
+        return datetime.fromtimestamp(seconds, UTC) + timedelta(milliseconds=micros // 1000)
 
     # The four verbs
 

@@ -54,6 +54,7 @@ NO_SERVER = (
 MakeCommands = Callable[[bool], list[Command]]  # what to send; the argument: whether an earlier try may have arrived
 ScanPosition = tuple[int, bytes]  # in a walk through all keys: the number of a node, and its cursor
 T = TypeVar("T")
+SLOWEST_S = 1.0  # if no part of a call ends in this time, and others have, the rest is given up
 COMMON_TAG = "th"  # the hash tag of a script that belongs to no queue
 
 
@@ -163,6 +164,45 @@ class Endpoint:
             if isinstance(result, BaseException):
                 raise result
         return [result for result in results if not isinstance(result, BaseException)]
+
+    async def each(self, calls: Sequence[Awaitable[T]]) -> list[T | BackendUnavailable]:
+        """Make several calls at once, each by itself: the result of each, or why its server could not be reached.
+        Raises if none could be. When one has answered, and for SLOWEST_S none ended, the others are given up."""
+        if len(calls) == 1:
+            return [await calls[0]]
+        results: dict[int, T | BackendUnavailable] = {}
+
+        async def alone(place: int, call: Awaitable[T]) -> None:
+            try:
+                results[place] = await call
+            except BackendUnavailable as error:
+                results[place] = error
+
+        tasks = [asyncio.ensure_future(alone(place, call)) for place, call in enumerate(calls)]
+        try:
+            waiting: set[asyncio.Task[None]] = set(tasks)
+            while waiting:
+                before = len(results)
+                _, waiting = await asyncio.wait(waiting, timeout=SLOWEST_S)
+                if len(results) == before and not all(isinstance(one, BackendUnavailable) for one in results.values()):
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if ended is not None and not isinstance(ended, asyncio.CancelledError):
+                raise ended
+        late = self.unavailable(error := TimeoutError("it did not answer while other nodes did"))
+        late.__cause__ = error
+        failed = [one for one in results.values() if isinstance(one, BackendUnavailable)]
+        if failed and len(failed) == len(calls):
+            raise failed[0]
+        return [results.get(place, late) for place in range(len(calls))]
+
+    async def time(self) -> tuple[int, int]:
+        """What the server's clock says: seconds since 1970, and microseconds."""
+        seconds, micros = await self.ask("TIME")
+        return int(seconds), int(micros)
 
     async def size(self) -> int:
         """How many keys there are."""

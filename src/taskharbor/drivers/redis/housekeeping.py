@@ -116,6 +116,7 @@ class Housekeeper:
         for queue in first:  # the next ones have their turn in the next round
             del self._queues[queue]
             self._queues[queue] = None
+        await self._store.router.use_queues(first)
         return await self._store.router.worth_a_visit(first)
 
     async def _visit_all(self, queues: Sequence[str], end: float) -> None:

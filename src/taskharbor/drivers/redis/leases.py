@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from taskharbor.drivers.base import within_lease
@@ -69,21 +70,25 @@ async def extend(
 ) -> list[Lease | DriverError]:
     """Extend leases, or say why not. `notes`: what to store with some of them, by token."""
     began, within = monotonic(), within_lease(timedelta(milliseconds=lease_ms))
-    ends: dict[int, int] = {}  # place of the lease → its new end in ms, or minus a refusal of the fence
-    for home, positions in store.router.by_home([lease.queue for lease in leases]):
+
+    async def extend_in(home: str, positions: Sequence[int]) -> Sequence[int]:
         mine = [_encoded(leases[position], notes) for position in positions]
         args = ScriptCall("extend", now=now, home=home, lease_ms=lease_ms, leases=mine)
-        replies = await store.run(args, within=within, timed=True)
-        ends |= dict(zip(positions, replies, strict=True))
+        replies: Sequence[int] = await store.run(args, within=within, timed=True)
+        return replies
+
+    # For each lease its new end in ms, or minus a refusal of the fence.
+    ends = await store.each_home([lease.queue for lease in leases], extend_in)
     elapsed = elapsed_ms(began)
-    if elapsed > LATE_MS:  # a lease that ended while the server did not answer is over
-        ends = {position: -end if 0 < end <= now + elapsed else end for position, end in ends.items()}
-    return [
-        refusal(lease, -end)
-        if (end := ends[position]) < 0
-        else Lease(lease.job_id, lease.queue, lease.token, from_ms(end))
-        for position, lease in enumerate(leases)
-    ]
+
+    def result(lease: Lease, end: int | BackendUnavailable) -> Lease | DriverError:
+        if isinstance(end, BackendUnavailable):
+            return end
+        if elapsed > LATE_MS and 0 < end <= now + elapsed:  # it ended while the server did not answer
+            end = -end
+        return refusal(lease, -end) if end < 0 else Lease(lease.job_id, lease.queue, lease.token, from_ms(end))
+
+    return [result(lease, end) for lease, end in zip(leases, ends, strict=True)]
 
 
 def _encoded(lease: Lease, notes: Mapping[str, bytes]) -> tuple[Any, ...]:
@@ -102,9 +107,14 @@ def refusal(lease: Lease, code: int) -> DriverError:
 
 async def release(store: RedisStore, worker: str, now: int, keep: Sequence[str]) -> int:
     """Give back what a worker holds, in the order of arrival, in slices."""
-    leases: list[Any] = []
-    for home, queues in store.router.parts(await store.router.known_queues()):
-        leases += await _leases_of(store, home, queues, worker, now, keep)
+    router = store.router
+
+    def look(home: str, queues: Sequence[str]) -> tuple[str, Callable[[], Awaitable[list[Any]]]]:
+        return home, partial(_leases_of, store, home, queues, worker, now, keep)
+
+    names = await router.known_queues(partly=True)
+    found = await router.each([look(home, queues) for home, queues in router.parts(names)])
+    leases = [lease for part in found if not isinstance(part, BackendUnavailable) for lease in part]
     leases.sort(key=lambda lease: int(lease[2]))
     number = 0
     for home, positions in store.router.by_home([queue for queue, _, _ in leases]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from taskharbor.drivers.heads import in_turn, looks_for_each
@@ -18,10 +19,11 @@ from taskharbor.drivers.redis.flows import MAX_READ, read_flow
 from taskharbor.drivers.redis.job_pages import SCAN_EVERY_S, ForeignIds
 from taskharbor.drivers.redis.records import moment_of, text_of
 from taskharbor.drivers.redis.resp import monotonic
-from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES, QUEUES, Where, sliced
+from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES, Where, sliced
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.refusals import no_flow
+from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import FlowInfo, JobInfo, QueueHead, State, flow_info
 
 MAX_NAMED_QUEUES = 200  # that are made known by one command
@@ -54,8 +56,8 @@ class JobReader:
     # Queues
 
     async def queues(self) -> list[str]:
-        """Every name that is known, or found among the keys; some may be empty."""
-        names = set(await self.store.router.known_queues())
+        """Every name that is known, or found among the keys of the nodes that answer; some may be empty."""
+        names = set(await self.store.router.known_queues(partly=True))
         names |= await self._discover(names)
         return sorted(names)
 
@@ -77,8 +79,7 @@ class JobReader:
             if position is None:
                 break
         for some in sliced(sorted(found - known), MAX_NAMED_QUEUES):
-            pairs = [part for name in some for part in (0, name)]
-            await endpoint.write("ZADD", QUEUES, "NX", *pairs, key="{th}")
+            await self.store.router.name_queues(some)
         if position is not None:
             cache.walked_to, cache.found = position, found
             return cache.queues | found
@@ -101,17 +102,18 @@ class JobReader:
         return [name for name, numbers in await self._counts(await self.queues(), 0, 1) if any(numbers)]
 
     async def _counts(self, queues: Sequence[str], now: int, cap: int | None = None) -> list[tuple[str, list[int]]]:
-        """For each queue how many jobs are in each state, and whether it is paused. Most are the size of a key; with a
-        cap the waiting jobs of groups are counted only that far."""
+        """For each queue that can be reached how many jobs are in each state, and whether it is paused. Most are the
+        size of a key; with a cap the waiting jobs of groups are counted only that far."""
 
         def args(home: str, some: list[str]) -> ScriptCall:
             return ScriptCall("counts", now=now, home=home, queues=some)
 
-        replies = await self.store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args)
-        for queue, numbers in zip(queues, replies, strict=True):
+        replies = await self.store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args, partly=True)
+        found = [one for one in zip(queues, replies, strict=True) if not isinstance(one[1], BackendUnavailable)]
+        for queue, numbers in found:
             if numbers.pop() and (cap is None or numbers[0] < cap):
                 numbers[0] += await self._waiting_in_groups(queue, None if cap is None else cap - numbers[0])
-        return list(zip(queues, replies, strict=True))
+        return found
 
     async def _waiting_in_groups(self, queue: str, cap: int | None) -> int:
         """How many jobs wait in groups: in ready ones, and in full ones, which have active jobs. With a cap it stops
@@ -135,13 +137,14 @@ class JobReader:
 
     async def upcoming(self, queues: Sequence[str], now: int) -> int | None:
         """When the next scheduled job falls due or the next lease ends, in ms; None if none will."""
+        router = self.store.router
         calls = [
-            self.store.run(ScriptCall("upcoming", now=now, home=home, queues=some))
-            for home, positions in self.store.router.by_home(queues)
+            (home, partial(self.store.run, ScriptCall("upcoming", now=now, home=home, queues=some)))
+            for home, positions in router.by_home(queues)
             for some in sliced([queues[position] for position in positions], MAX_ASKED_QUEUES)
         ]
-        found = [int(at) for at in await self.store.endpoint.gather(calls) if at is not None]
-        return min(found, default=None)
+        replies = await router.each(calls)
+        return min((int(at) for at in replies if at is not None and not isinstance(at, Exception)), default=None)
 
     # Jobs by id
 
@@ -203,13 +206,15 @@ class JobReader:
 
 
 async def arrivals(store: RedisStore, queues: Sequence[str]) -> dict[str, int]:
-    """The number of the last arrival in each queue."""
-    parts = [[queues[position] for position in positions] for _, positions in store.router.by_home(queues)]
-    calls = [
-        store.endpoint.ask("MGET", *(f"{{{queue}}}:th:seq" for queue in part), key=f"{{{part[0]}}}") for part in parts
-    ]
-    numbers = zip(parts, await store.endpoint.gather(calls), strict=True)
-    return {queue: records.whole(number) for part, found in numbers for queue, number in zip(part, found, strict=True)}
+    """The number of the last arrival in each queue that can be reached."""
+
+    async def read(_: str, positions: Sequence[int]) -> Sequence[Any]:
+        keys = [f"{{{queues[position]}}}:th:seq" for position in positions]
+        numbers: Sequence[Any] = await store.endpoint.ask("MGET", *keys, key=keys[0])
+        return numbers
+
+    found = zip(queues, await store.each_home(queues, read), strict=True)
+    return {queue: records.whole(number) for queue, number in found if not isinstance(number, BackendUnavailable)}
 
 
 def _last_in_place(found: dict[str, JobInfo], id: str) -> JobInfo:

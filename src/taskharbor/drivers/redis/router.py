@@ -13,6 +13,7 @@ import msgspec
 
 from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.scripts import ScriptCall
+from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.safe_repr import shown
@@ -87,6 +88,19 @@ class Router:
         """The home of one script that reaches all of these queues; None if there is none."""
         return ""
 
+    async def each(self, calls: Sequence[tuple[str, Callable[[], Awaitable[T]]]]) -> list[T | BackendUnavailable]:
+        """Make calls, each on a home: for each its result, or why that cannot be reached. Raises if none can be."""
+        if len(calls) == 1:
+            return [await calls[0][1]()]
+        return list(await self.endpoint.gather([call() for _, call in calls]))
+
+    def away(self, home: str) -> BackendUnavailable | None:
+        """Why a home is known not to answer; None if nothing is known of it."""
+        return None
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+
     def parts(self, queues: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         """Queues that one script may visit, by home."""
         return (("", list(part)) for part in sliced(queues, MAX_VISITED_QUEUES))
@@ -105,8 +119,9 @@ class Router:
                 found |= {id: names[number - 1] for id, number in zip(part, numbers, strict=True) if number}
         return found
 
-    async def known_queues(self) -> list[str]:
-        """The names of all queues that this driver has used."""
+    async def known_queues(self, *, partly: bool = False) -> list[str]:
+        """The names of all queues that this driver has used. `partly`: if the list cannot be read, those that this
+        client knows will do."""
         names: dict[str, None] = {}
         cursor = b"0"
         while True:
@@ -131,6 +146,11 @@ class Router:
     async def settled_results(self, ids_by_queue: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """After a planned call: ids that became known under another id meanwhile."""
         return {}
+
+    async def name_queues(self, queues: Sequence[str]) -> None:
+        """Make queues known that were found among the keys."""
+        pairs = [part for name in queues for part in (0, name)]
+        await self.endpoint.write("ZADD", QUEUES, "NX", *pairs, key=QUEUES)
 
     async def use_queues(self, queues: Iterable[str]) -> None:
         """A call uses these queues: make them known."""

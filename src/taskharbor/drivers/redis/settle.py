@@ -17,7 +17,7 @@ from taskharbor.drivers.redis.router import Flows
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.bounds import check_outcome, clean_error
-from taskharbor.model.errors import InvalidJob, TaskHarborError
+from taskharbor.model.errors import BackendUnavailable, InvalidJob, TaskHarborError
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import to_ms
@@ -39,6 +39,7 @@ class PlannedSpawn(NamedTuple):
 
 
 NO_SPAWN = PlannedSpawn()
+Code = int | InvalidJob | BackendUnavailable  # of an outcome: 0, a refusal of the fence, or an error
 KINDS: dict[type, str] = {Ack: "a", Retry: "r", Fail: "f", Cancelled: "c"}
 
 
@@ -47,16 +48,20 @@ async def settle(store: RedisStore, outcomes: Sequence[Outcome], now: int) -> li
     codes = await _settle(store, outcomes, now)
     if not any(codes):
         return [None] * len(codes)
+    unreached = [code for code in codes if isinstance(code, BackendUnavailable)]
+    if len(unreached) == len(codes):
+        raise unreached[0]
     return [
-        code if isinstance(code, InvalidJob) else refusal(outcome.lease, code) if code else None
+        code if isinstance(code, TaskHarborError) else refusal(outcome.lease, code) if code else None
         for outcome, code in zip(outcomes, codes, strict=True)
     ]
 
 
-async def _settle(store: RedisStore, outcomes: Sequence[Outcome], now: int) -> list[int | InvalidJob]:
-    """For each outcome 0, a refusal of the fence, or why it is invalid. Those with a spawn are planned one by one."""
+async def _settle(store: RedisStore, outcomes: Sequence[Outcome], now: int) -> list[Code]:
+    """For each outcome 0, a refusal of the fence, why it is invalid, or why it cannot be applied now. Those with a
+    spawn are planned one by one."""
     applied = await _ack_plain(store, outcomes, now)
-    codes: list[int | InvalidJob] = [0] * applied
+    codes: list[Code] = [0] * applied
     if applied:
         outcomes = outcomes[applied:]
     batch: list[Any] = []
@@ -72,7 +77,7 @@ async def _settle(store: RedisStore, outcomes: Sequence[Outcome], now: int) -> l
         if isinstance(outcome, Ack | Fail) and (outcome.spawn or getattr(outcome, "handover", None) is not None):
             codes += await _apply(store, batch, now)
             batch = []
-            codes.append(await _settle_planned(store, outcome, now))
+            codes.append(store.router.away(outcome.lease.queue) or await _settle_alone(store, outcome, now))
         else:
             batch.append(encode(outcome))
     codes += await _apply(store, batch, now)
@@ -90,21 +95,39 @@ async def _ack_plain(store: RedisStore, outcomes: Sequence[Outcome], now: int) -
     return applied
 
 
-async def _apply(store: RedisStore, encoded: Sequence[Any], now: int) -> list[int]:
-    """For each encoded outcome what settle.lua returns."""
+async def _apply(store: RedisStore, encoded: Sequence[Any], now: int) -> list[int | BackendUnavailable]:
+    """For each encoded outcome what settle.lua returns, or why it cannot be applied now."""
     if not encoded:
         return []
     queues = [outcome[0] for outcome in encoded]
     await store.router.expect_messages(queues)
-    codes: dict[int, int] = {}
-    for home, positions in store.router.by_home(queues):
+
+    async def apply_in(home: str, positions: Sequence[int]) -> Sequence[int]:
         args = ScriptCall("settle", now=now, home=home, outcomes=[encoded[position] for position in positions])
-        codes |= dict(zip(positions, await store.run(args, durable=True), strict=True))
-    await store.router.deliver(queues)
-    return [codes[position] for position in range(len(encoded))]
+        replies: Sequence[int] = await store.run(args, durable=True)
+        return replies
+
+    try:
+        codes = await store.each_home(queues, apply_in)
+    except BackendUnavailable as error:
+        if not store.router.divides:
+            raise
+        return [error] * len(encoded)
+    await store.router.deliver([queue for queue, code in zip(queues, codes, strict=True) if isinstance(code, int)])
+    return codes
 
 
-async def _settle_planned(store: RedisStore, outcome: Ack | Fail, now: int) -> int | InvalidJob:
+async def _settle_alone(store: RedisStore, outcome: Ack | Fail, now: int) -> Code:
+    """An outcome with a spawn. That it cannot be applied now says nothing about the others, where a call is divided."""
+    try:
+        return await _settle_planned(store, outcome, now)
+    except BackendUnavailable as error:
+        if not store.router.divides:
+            raise
+        return error
+
+
+async def _settle_planned(store: RedisStore, outcome: Ack | Fail, now: int) -> Code:
     for _ in range(MAX_PLANS):
         try:
             spawn = await _planned_spawn(store, outcome, now)

@@ -7,11 +7,13 @@ and for a Cluster. Times are milliseconds there, and jobs were checked.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.redis.records import can_be_queue, edges_of
 from taskharbor.drivers.redis.router import Router, sliced
 from taskharbor.drivers.redis.scripts import ScriptCall
+from taskharbor.model.errors import BackendUnavailable
 
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.endpoint import Endpoint
@@ -56,18 +58,45 @@ class RedisStore:
         return self.endpoint.run
 
     async def run_for_each(
-        self, items: Sequence[T], queues: Sequence[str], size: int, args: Callable[[str, list[T]], ScriptCall]
+        self,
+        items: Sequence[T],
+        queues: Sequence[str],
+        size: int,
+        args: Callable[[str, list[T]], ScriptCall],
+        *,
+        partly: bool = False,
     ) -> list[Any]:
         """Run a script on items of these queues: those that it reaches, `size` at a time, all parts at once. Returns
-        what the script returned for each item."""
+        what the script returned for each item. `partly`: BackendUnavailable for items that cannot be reached, unless
+        that is all of them; else it is raised."""
         parts = [
             (home, list(some)) for home, positions in self.router.by_home(queues) for some in sliced(positions, size)
         ]
-        calls = [self.run(args(home, [items[position] for position in some])) for home, some in parts]
+        calls = [(home, partial(self.run, args(home, [items[position] for position in some]))) for home, some in parts]
         found: dict[int, Any] = {}
-        for (_, some), replies in zip(parts, await self.endpoint.gather(calls), strict=True):
-            found |= zip(some, replies, strict=True)
+        for (_, some), replies in zip(parts, await self.router.each(calls), strict=True):
+            if not isinstance(replies, BackendUnavailable):
+                found |= zip(some, replies, strict=True)
+            elif partly:
+                found |= dict.fromkeys(some, replies)
+            else:
+                raise replies
         return [found[position] for position in range(len(items))]
+
+    async def each_home(
+        self, queues: Sequence[str], call: Callable[[str, Sequence[int]], Awaitable[Sequence[T]]]
+    ) -> list[T | BackendUnavailable]:
+        """Call with the positions of the queues of each home; returns for each queue what the call returned for it, or
+        why it cannot be reached. Raises if none can be."""
+        parts = list(self.router.by_home(queues))
+        replies = await self.router.each([(home, partial(call, home, positions)) for home, positions in parts])
+        found: dict[int, T | BackendUnavailable] = {}
+        for (_, positions), reply in zip(parts, replies, strict=True):
+            if isinstance(reply, BackendUnavailable):
+                found |= dict.fromkeys(positions, reply)
+            else:
+                found |= dict(zip(positions, reply, strict=True))
+        return [found[position] for position in range(len(queues))]
 
     @property
     def max_payload(self) -> int:
@@ -86,13 +115,15 @@ class RedisStore:
     async def clock(self) -> int:
         """The server's time in ms, for calls of the contract that are given none. Only bookkeeping depends on it: when
         a key was last used, how old a message is."""
-        seconds, micros = await self.endpoint.ask("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
+        seconds, micros = await self.endpoint.time()
+        return seconds * 1000 + micros // 1000
 
 
 def _router(endpoint: Endpoint) -> Router:
     if not endpoint.cluster:
         return Router(endpoint)
+    from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
     from taskharbor.drivers.redis.cluster_router import ClusterRouter
 
+    assert isinstance(endpoint, ClusterEndpoint)
     return ClusterRouter(endpoint)

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from taskharbor.drivers.redis.records import name_of, text_of, up_to_ms
+from taskharbor.drivers.redis.pruning import prune
+from taskharbor.drivers.redis.records import name_of, text_of
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.model.job import EPOCH
 
 logger = logging.getLogger("taskharbor.drivers.redis")
 MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next
@@ -35,47 +35,12 @@ class Sweeper:
 
     async def prune(self, before: int, limit: int) -> int:
         """Delete what finished before a moment; returns how many, at most `limit`."""
-        router, gone = self._store.router, 0
-        names = await router.known_queues()
-        for home, queues in router.parts(names):
-            gone += await self._prune(home, queues, before, limit - gone)
-            if gone >= limit:
-                break
-        await self._sweep(names)
+        router = self._store.router
+        names = await router.known_queues(partly=True)
+        gone = await prune(self._store, names, before, limit)
+        await self._sweep([name for name in names if not router.away(router.home_of(name))])
         await router.check_locations()
         return gone
-
-    async def _prune(self, home: str, queues: list[str], before: int, limit: int) -> int:
-        store, gone, known = self._store, 0, dict[bytes, bool]()
-        retention = up_to_ms(EPOCH + store.endpoint.options.retention)
-        skips = [0, 0, 0]
-        while gone < limit:
-            args = ScriptCall(
-                "prune",
-                now=before,
-                kept_before=before + retention,
-                home=home,
-                limit=limit - gone,
-                queues=queues,
-                flows_open=[part for flow, is_open in known.items() for part in (binary(flow), is_open)],
-                skip_done=skips[0],
-                skip_cancelled=skips[1],
-                skip_kept=skips[2],
-            )
-            number, unknown, *skips, more = await store.run(args, repeat=False)
-            gone += number
-            asked = {flow: await self._is_open(flow) for flow in unknown}
-            known |= asked
-            if not all(asked.values()):
-                skips = [0, 0, 0]  # some of what was skipped may go
-            elif not more:
-                break
-        await store.router.deliver(queues)
-        return gone
-
-    async def _is_open(self, flow: bytes) -> bool:
-        name = name_of(flow)
-        return name is not None and await self._store.router.flow_is_open(name)  # no flow has a name that is not text
 
     async def _sweep(self, names: list[str]) -> None:
         """Check the next ids, from where this client ended its last round."""

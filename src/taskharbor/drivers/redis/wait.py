@@ -52,9 +52,7 @@ class ArrivalHints:
             timer = None
             try:
                 arrived = await self._last_arrivals(queues)
-                for queue in queues:
-                    self._seen.setdefault(queue, 0)
-                if any(arrived.get(queue, 0) != self._seen[queue] for queue in queues):
+                if any(number != self._seen.get(queue, 0) for queue, number in arrived.items()):
                     self._seen.update(arrived)
                     return True
                 left = deadline - loop.time()
