@@ -76,6 +76,18 @@ async def test_a_running_job_that_is_cancelled_stops_at_the_next_heartbeat(bench
 
 
 @bench_test
+async def test_a_job_that_ends_after_it_was_cancelled_is_an_ordinary_end(bench: Bench) -> None:
+    go = asyncio.Event()
+    async with bench.serving(waits_for(go), job("j")):
+        await bench.heard(JobStarted)
+        assert await bench.driver.cancel(["j"], bench.clock.now()) == [None]
+        go.set()
+        [told] = await bench.heard(JobCancelled)
+    assert (told.job.id, told.reason) == ("j", "cancelled while it ran")
+    assert not bench.of(OutcomeRefused)
+
+
+@bench_test
 async def test_an_outcome_after_a_lost_lease_is_refused_and_reported(bench: Bench) -> None:
     go = asyncio.Event()
     worker = bench.worker()

@@ -11,7 +11,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import WORKER_SILENCE, BackendUnavailable, Driver, JobInfo, WrappedDriver
-from taskharbor.events import JobDeadLettered, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused, StoreLost
+from taskharbor.events import JobCancelled, JobDeadLettered, JobStarted, JobSucceeded, LeaseLost, StoreLost
 from taskharbor.model.executions import Attempt, AttemptKind, known_executions, write_trail
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 from taskharbor.policy.losses import crashes, cut_off_deliveries, most_losses
@@ -208,7 +208,7 @@ async def test_a_worker_that_holds_nothing_takes_jobs_again_once_a_renewal_gets_
         await lose_lease(bench, faults)
         await bench.driver.cancel(["a"], bench.clock.now())
         done.set()
-        await bench.heard(OutcomeRefused)  # it holds nothing any more
+        await bench.heard(JobCancelled)  # it holds nothing any more
         await bench.enqueue(job("b", type="quick"))
         for _ in range(200):
             await asyncio.sleep(0)

@@ -20,14 +20,14 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError, TransactionFailed
-from taskharbor.model.events import JobEnqueued, JobSucceeded, OutcomeRefused
+from taskharbor.model.events import JobCancelled, JobEnqueued, JobSucceeded, OutcomeRefused
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.trail import OutcomeT, with_trail
-from taskharbor.worker.delivery import SHUTDOWN, SNOOZED, TIMEOUT, Delivery
+from taskharbor.worker.delivery import CANCELLED_WHILE_RUNNING, SHUTDOWN, SNOOZED, TIMEOUT, Delivery
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder, refusal
 from taskharbor.worker.parts import Part, WorkerParts
@@ -223,6 +223,12 @@ class Decider(Part):
         self._held.pop(delivery.lease.token, None)
         self._losses.note(delivery)
         self._observers.emit(OutcomeRefused(delivery.job, self._worker, error))
+        return self.on_settled()
+
+    def cancelled(self, delivery: Delivery) -> None:
+        """Its outcome is not recorded, because the job was cancelled meanwhile."""
+        self._held.pop(delivery.lease.token, None)
+        self._observers.emit(JobCancelled(delivery.job, self._worker, CANCELLED_WHILE_RUNNING))
         return self.on_settled()
 
     def _settle_pending(self, delivery: Delivery) -> None:

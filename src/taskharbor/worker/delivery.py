@@ -27,6 +27,7 @@ from taskharbor.tasks.handler import Handler
 from taskharbor.worker.transaction import HandlerTransaction
 
 SHUTDOWN, TIMEOUT = "shutdown", "timeout"  # `stop_reason`
+CANCELLED_WHILE_RUNNING = "cancelled while it ran"
 UNKNOWN_TYPE, SNOOZED = "unknown type", "snoozed"  # `why`, beside SHUTDOWN and sentences for people
 
 

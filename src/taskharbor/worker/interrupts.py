@@ -24,7 +24,7 @@ from taskharbor.model.errors import JobNotInflight, TaskHarborError
 from taskharbor.model.events import JobCancelled, LeaseLost
 from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.decider import Decider
-from taskharbor.worker.delivery import TIMEOUT, Delivery
+from taskharbor.worker.delivery import CANCELLED_WHILE_RUNNING, TIMEOUT, Delivery
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
@@ -63,7 +63,7 @@ class Interrupts(Part, Service):
         # may have taken the job, and even finished it.
         cancelled = isinstance(error, JobNotInflight) and delivery.lease.expires_at > self._clock.now()
         if cancelled:
-            self._observers.emit(JobCancelled(delivery.job, self._worker, "cancelled while it ran"))
+            self._observers.emit(JobCancelled(delivery.job, self._worker, CANCELLED_WHILE_RUNNING))
         else:
             self._observers.emit(LeaseLost(delivery.job, self._worker, error))
         delivery.decided = True

@@ -1,7 +1,7 @@
 """The settler: writes outcomes to the store, many at a time.
 
     outcome queue ─► batch ─► driver.settle ─► recorded: event, no longer held
-                                           ├─► refused: event, no longer held
+                                           ├─► refused: event, no longer held; of a cancelled job the event says so
                                            ├─► "not now" (its record is locked): retried by itself, the others go on
                                            └─► the call failed: the whole batch again, until it succeeds or leases end
 
@@ -14,14 +14,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
+from typing import Any
 
 from msgspec.structs import replace
 
 from taskharbor.model import events
-from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, LeaseExpired, TaskHarborError
+from taskharbor.model.errors import (
+    BackendUnavailable,
+    DriverError,
+    InvalidJob,
+    JobNotInflight,
+    LeaseExpired,
+    TaskHarborError,
+)
 from taskharbor.model.events import Event, JobSucceeded
+from taskharbor.model.job import State
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
 from taskharbor.worker.decider import Decider
@@ -106,14 +115,17 @@ class Settler(Part, Service):
             else:
                 self._outage.answered("settle")
                 for delivery, outcome, reason in self._report(batch, results):
-                    task = asyncio.create_task(self._retry(delivery, outcome, reason), name="taskharbor-settle-retry")
-                    self._retrying[task] = delivery, outcome
-                    task.add_done_callback(self._retried)
+                    self._alone((delivery, outcome), self._retry(delivery, outcome, reason))
                 return
             await asyncio.sleep(backoff.next())
             batch = self._with_valid_lease(batch)
 
     # One outcome that the store could not take ---------------------------------------------------------------
+
+    def _alone(self, decided: Decided, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="taskharbor-settle-retry")
+        self._retrying[task] = decided
+        task.add_done_callback(self._retried)
 
     def _retried(self, task: asyncio.Task[None]) -> None:
         self._retrying.pop(task, None)
@@ -165,6 +177,8 @@ class Settler(Part, Service):
             if refusal is not None:
                 if isinstance(refusal, BackendUnavailable):
                     left.append((delivery, outcome, refusal))
+                elif isinstance(refusal, JobNotInflight):
+                    self._alone((delivery, outcome), self._taken_away(delivery, outcome, refusal))
                 else:
                     self._refused(delivery, outcome, refusal)
                 continue
@@ -207,6 +221,17 @@ class Settler(Part, Service):
         if delivery.why == SNOOZED:
             return events.JobSnoozed(job, worker, outcome.run_at)
         return events.JobGivenBack(job, worker, delivery.why, outcome.run_at)
+
+    async def _taken_away(self, delivery: Delivery, outcome: Outcome, refusal: TaskHarborError) -> None:
+        """Report an outcome of a job that nobody holds: an ordinary one if it was cancelled, else a refused one."""
+        try:
+            is_cancelled = (await self._driver.inspect(delivery.job.id, self._clock.now())).state is State.CANCELLED
+        except Exception:  # it is gone, or the store is away
+            is_cancelled = False
+        if is_cancelled:
+            self._decider.cancelled(delivery)
+        else:
+            self._refused(delivery, outcome, refusal)
 
     def _refused(self, delivery: Delivery, outcome: Outcome, error: TaskHarborError) -> None:
         if not (isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn):
