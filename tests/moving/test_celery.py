@@ -154,3 +154,37 @@ def test_a_file_that_cannot_be_parsed_is_named_and_the_others_are_read(tmp_path:
     (half,) = [finding for finding in json.loads(answer.out)["findings"] if finding["file"].endswith("half.py")]
     assert half["level"] == "missing"
     assert "SyntaxError" in half["advice"][0]["text"]
+
+
+def test_lines_that_would_lead_astray(tmp_path: Path) -> None:
+    """What waits for ever, runs elsewhere, or lands in another queue under another name is said."""
+    (tmp_path / "calls.py").write_text(
+        "from celery.utils.log import get_task_logger\n"
+        "from shop.celery import app\nfrom shop.tasks import add, fetch\n"
+        "logger = get_task_logger(__name__)\n"
+        "add.delay(1, 2).get()\n"
+        "add.apply(args=(1, 2)).get()\n"
+        "app.send_task('shop.tasks.fetch', ['https://example.com'], task_id='f-1', countdown=5)\n"
+        "app.send_task('elsewhere', kwargs={'to': 'ada'}, queue='mail')\n"
+        "add.delay_on_commit(1, 2)\n"
+    )
+    answer = report("--app", "shop.celery:app", "--scan", str(tmp_path), "--output", "json")
+    found = {
+        finding["line"]: finding
+        for finding in json.loads(answer.out)["findings"]
+        if finding["file"].endswith("calls.py")
+    }
+    assert found[4]["ours"] == "logging.getLogger(__name__)"
+    assert (found[5]["ours"], "taskharbor.testing.drain(harbor)" in str(found[5])) == (
+        "add.enqueue(1, 2).result()",
+        True,
+    )
+    assert found[6]["ours"] == "add(1, 2)"
+    assert found[7]["ours"] == (
+        "harbor.client.enqueue(JobRequest(type='shop.tasks.fetch', payload={'url': 'https://example.com'}, "
+        "idempotency_key='f-1', delay=5))"
+    )
+    assert found[8]["ours"] == (
+        "harbor.client.enqueue(JobRequest(type='elsewhere', payload={'to': 'ada'}, queue='mail'))"
+    )
+    assert found[9]["ours"] == "add.enqueue(1, 2)"

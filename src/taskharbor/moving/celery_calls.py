@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
-from taskharbor.moving.celery_tasks import CeleryTask
+from taskharbor.moving.celery_tasks import DEFAULT_QUEUE, CeleryTask
 from taskharbor.moving.findings import Finding, Remarks, Word, words
 from taskharbor.moving.source import (
     CallArguments,
@@ -188,13 +188,20 @@ class _CeleryWalk(SourceWalk):
         is_task = self._task(base) is not None
         if attr in _STORING:
             return self._store(node, base, attr)
+        if attr == "send_task" and node.args:
+            return self._request_by_name(node)
+        if attr == "apply" and is_task:
+            self.subject = ast.unparse(base)
+            self.advice.same(
+                "calling a task runs its function here: what it returns is the result, what it raises is raised"
+            )
+            return ast.Call(base, *self._arguments(node, applied=True)[:2])
         if attr == "retry" and (where == "self" or is_task):
             return self._retry(node)
         if attr in self.words["task"] and is_task:
             return self._word(self.words["task"][attr], f".{attr}()", first).replace("task", ast.unparse(base), 1)
         for table, subject, fits in (
             ("self", attr, where == "self"),
-            ("app", attr, True),
             ("control", f"control.{attr}", where.endswith("control")),
         ):
             if fits and attr in self.words[table]:
@@ -214,7 +221,14 @@ class _CeleryWalk(SourceWalk):
         handle = self._expression(base)
         if handle is None or isinstance(handle, str):
             return None
+        if isinstance(base.func, ast.Attribute) and base.func.attr == "apply":
+            return handle  # the function was called: this is its result
         keywords = [each for each in node.keywords if each.arg == "timeout"]
+        if _RESULTS[attr] == "result" and not keywords and not node.args:
+            self.advice.differs(
+                "it waits until a worker has run the job: give it a timeout; in tests run it after "
+                "taskharbor.testing.drain(harbor)"
+            )
         return ast.Call(ast.Attribute(handle, _RESULTS[attr]), node.args, keywords)
 
     def _by_name(self, node: ast.Call, meaning: str) -> ast.expr | str | None:
@@ -224,7 +238,7 @@ class _CeleryWalk(SourceWalk):
             what = "job" if name == "AsyncResult" else "flow"
             return ast.Call(ast.Attribute(ast.Name("harbor"), what), node.args[:1], [])
         word = self.words["names"].get(meaning)
-        return None if word is None else self._word(word, name)
+        return None if word is None else self._word(word, name, first_argument(node))
 
     def _store(self, node: ast.Call, base: ast.expr, attr: str) -> ast.expr:
         applied = attr.startswith("apply_async")
@@ -242,30 +256,47 @@ class _CeleryWalk(SourceWalk):
             self.subject = named.name if named is not None else ast.unparse(base)
         positional, keywords, options = self._arguments(node, applied=applied)
         if attr.endswith("on_commit"):
-            options = [*options, ast.keyword("connection", ast.Name("connection"))]
-            self.advice.same("stored in your own transaction, on SQL stores: no job without its commit")
+            self.advice.same(
+                "with taskharbor.django a job enqueued inside atomic() is there if and only if that commits"
+            )
         if step is None:
             return self.enqueued(base, CallArguments(positional, keywords, options))
         if positional or keywords:
             self.advice.differs("a workflow takes no arguments at its enqueue; give them to its first step")
-        flow, whole = self._to_the_first_step(step, options)
-        return self.enqueued(flow, CallArguments([], [], whole))
+        return self.enqueued(self._to_the_first_step(step, options), CallArguments([], [], []))
 
-    def _to_the_first_step(self, flow: ast.expr, options: list[ast.keyword]) -> tuple[ast.expr, list[ast.keyword]]:
-        """A workflow has one option, `connection`; the others belong to its first step."""
-        whole = [each for each in options if each.arg == "connection"]
-        others = [each for each in options if each.arg != "connection"]
-        if (
-            others
-            and isinstance(flow, ast.Call)
-            and dotted(flow.func) == "chain"
-            and isinstance(flow.args[0], ast.Call)
-        ):
-            flow = ast.Call(flow.func, [with_options(flow.args[0], others), *flow.args[1:]], flow.keywords)
-        elif others:
-            names = ", ".join(f"{each.arg}={short(each.value, 40)}" for each in others)
-            self.advice.differs(f"give the options to the first steps: step.options({names})")
-        return flow, whole
+    def _to_the_first_step(self, flow: ast.expr, options: list[ast.keyword]) -> ast.expr:
+        """The options of a workflow's call belong to its first step."""
+        if not options:
+            return flow
+        if isinstance(flow, ast.Call) and dotted(flow.func) == "chain" and isinstance(flow.args[0], ast.Call):
+            return ast.Call(flow.func, [with_options(flow.args[0], options), *flow.args[1:]], flow.keywords)
+        names = ", ".join(f"{each.arg}={short(each.value, 40)}" for each in options)
+        self.advice.differs(f"give the options to the first steps: step.options({names})")
+        return flow
+
+    def _request_by_name(self, node: ast.Call) -> ast.expr:
+        """`app.send_task(name, …)`: a job by the name of its type, in the queue that Celery would choose."""
+        rest = ast.Call(node.func, node.args[1:], node.keywords)
+        positional, keywords, options = self._arguments(rest, applied=True)
+        name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+        task = next((each for each in self.tasks.values() if each.name == name), None)
+        self.subject = "send_task"
+        self.advice.same("from taskharbor.client import JobRequest; the payload has the arguments by name")
+        parameters = [each.arg for each in task.parameters] if task is not None else []
+        if len(parameters) < len(positional) or any(isinstance(each, ast.Starred) for each in positional):
+            self.advice.differs("name the arguments: put the names of the parameters in the place of argument_1 …")
+            parameters = [f"argument_{number}" for number in range(1, len(positional) + 1)]
+        given = [ast.keyword(name, value) for name, value in zip(parameters, positional, strict=False)]
+        keys: list[ast.expr | None] = [
+            None if each.arg is None else ast.Constant(each.arg) for each in given + keywords
+        ]
+        payload = ast.Dict(keys, [each.value for each in given + keywords])
+        if task is not None and task.queue != DEFAULT_QUEUE and all(each.arg != "queue" for each in options):
+            options = [*options, ast.keyword("queue", ast.Constant(task.queue))]
+        request = [ast.keyword("type", node.args[0]), ast.keyword("payload", payload), *options]
+        made = ast.Call(ast.Name("JobRequest"), [], request)
+        return self.enqueued(ast.Attribute(ast.Name("harbor"), "client"), CallArguments([made], [], []))
 
     def _arguments(self, node: ast.Call, *, applied: bool) -> CallArguments:
         """What a call gives. `applied`: as `apply_async(args, kwargs, **options)` and `signature(…)` do."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskharbor.model.safe_repr import shows
-from taskharbor.moving.findings import Finding, Remarks, words
-from taskharbor.moving.source import Function
+from taskharbor.moving.findings import UNTYPED, Finding, Remarks, words
+from taskharbor.moving.source import Function, is_untyped
 
 RETRIES = 3  # Celery's default
 RETRY_DELAY_S = 180
@@ -66,12 +66,6 @@ class CeleryTask:
             isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "retry"
             for each in ast.walk(self.node)
         )
-
-    @property
-    def is_untyped(self) -> bool:
-        """Whether a parameter has no annotation."""
-        keywords = self.node.args.kwonlyargs if self.node is not None else []
-        return any(each.annotation is None for each in (*self.parameters, *keywords))
 
 
 class _Translation:
@@ -159,7 +153,8 @@ class _Translation:
         if hard is not None and plain:
             self.options["process"] = "True"
             self.advice.differs(
-                "process=True runs it in a child process that is killed at the timeout, as time_limit does"
+                "process=True runs it in a child process that is killed at the timeout, as time_limit does; each job "
+                "that runs at once then has a process with the application in its memory"
             )
         elif soft is not None and plain:
             self.advice.differs(
@@ -183,10 +178,8 @@ class _Translation:
             self.advice += known["hooks"][hook].advice()
         if task.bound:
             self.advice.same("bind: the job comes as ctx: JobContext, first or anywhere among the parameters")
-        if task.is_untyped:
-            self.advice.differs(
-                "parameters without annotations take only what JSON returns unchanged; annotate the others"
-            )
+        if task.node is not None and is_untyped(task.node, 1 if task.bound else 0):
+            self.advice.differs(UNTYPED)
 
 
 def translate(task: CeleryTask) -> Finding:

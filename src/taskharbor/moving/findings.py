@@ -23,6 +23,9 @@ class Advice(msgspec.Struct, frozen=True):
     text: str
 
 
+UNTYPED = "parameters without annotations take only what JSON returns unchanged; annotate the others"
+
+
 class Remarks(list[Advice]):
     """What there is to say about a place, in its order."""
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from taskharbor.moving.findings import Finding, Kind, Remarks, words
+from taskharbor.moving.findings import UNTYPED, Advice, Finding, Kind, Remarks, words
 from taskharbor.moving.source import (
     CallArguments,
     Source,
@@ -19,6 +19,7 @@ from taskharbor.moving.source import (
     first_argument,
     first_line,
     functions,
+    is_untyped,
     named_arguments,
     python_files,
     read,
@@ -36,6 +37,9 @@ def rq_findings(places: Iterable[Path]) -> Iterator[Finding]:
     for walk in walks:
         yield from walk.found
         yield from walk.tasks(enqueued)
+    if enqueued:
+        text = "RQ pickles them; here they are JSON by the annotations: pass an id or a dataclass instead of an object"
+        yield Finding(kind="other", subject="arguments", theirs="arguments", advice=(Advice("differs", text),))
 
 
 class _RqWalk(SourceWalk):
@@ -73,11 +77,16 @@ class _RqWalk(SourceWalk):
                 return self.add("call", node, func.value.id, ours, ())
         meaning = self.meaning(func)
         word = words("rq")["names"].get(meaning)
+        if word is None and self.names and isinstance(func, ast.Attribute) and func.attr in words("rq")["methods"]:
+            meaning, word = f".{func.attr}()", words("rq")["methods"][func.attr]
         if word is None:
             self.generic_visit(node)
             return None
         kind: Kind = "call" if ".enqueue" in word.ours else "other"
-        return self.add(kind, node, meaning, word.ours.replace("{}", first_argument(node)), word.advice())
+        advice = word.advice()
+        for name in named_arguments(node).keys() & words("rq")["queue"].keys() if meaning == "rq.Queue" else ():
+            advice += words("rq")["queue"][name].advice()
+        return self.add(kind, node, meaning, word.ours.replace("{}", first_argument(node)), advice)
 
     def _enqueue(self, node: ast.Call, func: ast.Attribute) -> None:
         advice = Remarks()
@@ -85,7 +94,7 @@ class _RqWalk(SourceWalk):
         arguments = list(node.args)
         options: list[ast.keyword] = []
         if _ENQUEUE[func.attr]:
-            options.append(ast.keyword(_ENQUEUE[func.attr], arguments.pop(0)))
+            options.append(ast.keyword(_ENQUEUE[func.attr], _with_zone(arguments.pop(0), advice)))
         function = arguments.pop(0) if arguments else given.pop("func", ast.Constant("…"))
         queue = self.queues.get(dotted(func.value))
         if queue is not None and queue != "default":
@@ -95,15 +104,28 @@ class _RqWalk(SourceWalk):
             arguments = list(explicit.elts) if isinstance(explicit, ast.Tuple | ast.List) else []
         known = {name: given.pop(name) for name in list(given) if name == "retry" or name in words("rq")["options"]}
         options += _options(known, advice)
+        name = dotted(function).rpartition(".")[2]
         if isinstance(function, ast.Constant):
             advice.differs("the function is named by text: import its task, or enqueue a JobRequest")
-        name = dotted(function).rpartition(".")[2] or str(getattr(function, "value", "")).rpartition(".")[2]
-        self.enqueued_names.add(name)
+            name = str(function.value).rpartition(".")[2]
+        elif isinstance(function, ast.Attribute) and not name:
+            advice.missing(
+                "a method of an object cannot be a task: declare a function that makes the object and calls it"
+            )
+        elif not name:
+            advice.differs("the function is chosen when the line runs: let it choose among tasks")
+        self.enqueued_names |= {name} - {""}
         mapping = given.pop("kwargs", None)
         keywords = [ast.keyword(key, value) for key, value in given.items()]
         keywords += [] if mapping is None else [ast.keyword(None, mapping)]
-        target = function if dotted(function) else ast.Name(name or "task")
-        self.add("call", node, name, self.enqueued(target, CallArguments(arguments, keywords, options)), advice)
+        target = ast.Name(name or "task") if isinstance(function, ast.Constant) else function
+        self.add(
+            "call",
+            node,
+            name or short(function),
+            self.enqueued(target, CallArguments(arguments, keywords, options)),
+            advice,
+        )
 
     def tasks(self, enqueued: set[str]) -> Iterator[Finding]:
         """The functions of the file that some call enqueues, or that `@job` declares."""
@@ -115,6 +137,8 @@ class _RqWalk(SourceWalk):
             options = _declared(declared, advice) if isinstance(declared, ast.Call) else {}
             options.setdefault("max_attempts", "1")
             advice.same("RQ retries only what a call says; without max_attempts=1 a failed job runs up to 5 times")
+            if is_untyped(node):
+                advice.differs(UNTYPED)
             yield Finding(
                 kind="task",
                 subject=node.name,
@@ -147,7 +171,32 @@ def _options(given: Mapping[str, ast.expr], advice: Remarks) -> Iterator[ast.key
         elif word is not None:
             advice += word.advice()
             if word.ours:
-                yield ast.keyword(word.ours, ast.Constant(1) if name == "at_front" else value)
+                ours = ast.Constant(1) if name == "at_front" else _as_text(value) if name == "meta" else value
+                yield ast.keyword(word.ours, ours)
+
+
+def _as_text(value: ast.expr) -> ast.expr:
+    """A mapping whose values are text."""
+    if not isinstance(value, ast.Dict):
+        return value
+    values: list[ast.expr] = [
+        each
+        if isinstance(each, ast.JoinedStr) or (isinstance(each, ast.Constant) and isinstance(each.value, str))
+        else ast.Constant(str(each.value))
+        if isinstance(each, ast.Constant)
+        else ast.Call(ast.Name("str"), [each], [])
+        for each in value.values
+    ]
+    return ast.Dict(value.keys, values)
+
+
+def _with_zone(value: ast.expr, advice: Remarks) -> ast.expr:
+    """A moment with a time zone: RQ takes one without for the clock of the machine."""
+    is_moment = isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] == "datetime"
+    if not isinstance(value, ast.Call) or not is_moment or len(value.args) > 7 or "tzinfo" in named_arguments(value):
+        return value
+    advice.differs("run_at needs a time zone; .astimezone() takes that of this machine, as RQ does")
+    return ast.Call(ast.Attribute(value, "astimezone"), [], [])
 
 
 def _retry(value: ast.expr, advice: Remarks) -> Iterator[ast.keyword]:

@@ -134,6 +134,16 @@ class SourceWalk(ast.NodeVisitor):
                 )
             )
 
+    def visit(self, node: ast.AST) -> None:
+        """Look at a node. A place that this report cannot translate is named in it, and does not end it."""
+        try:
+            super().visit(node)
+        except Exception as error:
+            if not isinstance(node, ast.expr):
+                raise
+            unknown = f"this report cannot translate it ({type(error).__name__}); translate it by hand"
+            self.add("call", node, "not translated", "", [Advice("missing", unknown)])
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._function(node, False)
 
@@ -172,6 +182,12 @@ class SourceWalk(ast.NodeVisitor):
         verb = ast.Attribute(with_options(target, given.options), "aenqueue" if self._awaiting[-1] else "enqueue")
         call = ast.Call(verb, given.positional, given.keywords)
         return ast.Await(call) if self._awaiting[-1] else call
+
+
+def is_untyped(node: Function, skipped: int = 0) -> bool:
+    """Whether a parameter has no annotation; the first ones may be skipped."""
+    positional = [*node.args.posonlyargs, *node.args.args][skipped:]
+    return any(each.annotation is None for each in (*positional, *node.args.kwonlyargs))
 
 
 def with_options(target: ast.expr, options: list[ast.keyword]) -> ast.expr:
