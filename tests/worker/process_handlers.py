@@ -1,10 +1,12 @@
 """Handlers for process=True: functions of a module, so that a child process can import them."""
 
 import importlib
+import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +35,29 @@ def hangs() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         time.sleep(60)
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def in_parallel(way: str, start: str) -> list[int]:
+    """Compute in processes of its own, as programs do."""
+    context = multiprocessing.get_context(start)
+    if way == "pool":
+        with context.Pool(2) as pool:
+            return pool.map(square, [1, 2, 3])
+    with ProcessPoolExecutor(2, mp_context=context) as executor:
+        return list(executor.map(square, [1, 2, 3]))
+
+
+def hangs_in_parallel(ctx: JobContext) -> None:
+    """Report the processes that it has started, and wait for them."""
+    processes = [multiprocessing.get_context("fork").Process(target=hangs) for _ in range(2)]
+    for each in processes:
+        each.start()
+    ctx.progress(0, note=" ".join(str(each.pid) for each in (*processes, multiprocessing.current_process())))
+    processes[0].join()
 
 
 def dies() -> None:

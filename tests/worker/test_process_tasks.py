@@ -9,6 +9,7 @@ import pytest
 from taskharbor.events import JobProgress, JobRetried, JobStarted
 from taskharbor.policy.retry import UNRECOVERABLE_KEY, Fixed, write_unrecoverable
 from tests import lanes
+from tests.supervisor.worker_run import eventually, exists
 from tests.worker import process_handlers as handlers
 from tests.worker.workbench import Bench, bench_test, job
 
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.left_to(
     except_for=lanes.Chosen(
         "test_a_job_runs_in_another_process_which_is_used_again",
         "test_a_child_process_is_killed_at_the_timeout",
+        "test_a_handler_may_use_multiprocessing[pool-fork]",
+        "test_processes_of_a_handler_end_with_its_timeout",
         "test_an_exception_of_a_child_is_decided_like_any_other",
     ),
 )
@@ -66,6 +69,31 @@ async def test_a_child_process_is_killed_at_the_timeout(bench: Bench) -> None:
         await task
         assert worker.health().running == 0
     assert (await bench.info("j")).job.last_error.startswith("TimeoutError: timed out after 5 s")
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+@pytest.mark.parametrize("way", ["pool", "executor"])
+@bench_test
+async def test_a_handler_may_use_multiprocessing(bench: Bench, way: str, start: str) -> None:
+    worker = bench.worker()
+    worker.register("t", handlers.in_parallel, process=True)
+    await bench.enqueue(job("j", payload=msgspec.json.encode({"way": way, "start": start})))
+    await worker.arun(until_empty=True)
+    assert (await bench.info("j")).job.result == b"[1,4,9]"
+
+
+@bench_test
+async def test_processes_of_a_handler_end_with_its_timeout(bench: Bench) -> None:
+    worker = bench.worker(retry=Fixed(3600))
+    worker.register("t", handlers.hangs_in_parallel, process=True)
+    await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
+    async with bench.running(worker) as task:
+        [progress] = await bench.heard(JobProgress)
+        bench.clock.advance(5)
+        await bench.heard(JobRetried)
+        worker.stop()
+        await task
+    eventually(lambda: not any(exists(int(pid)) for pid in progress.note.split()), "all of them are gone")
 
 
 @pytest.mark.parametrize(("handler", "word"), [(handlers.dies, "signal 9"), (handlers.leaves, "exit code 7")])

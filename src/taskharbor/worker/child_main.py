@@ -19,6 +19,7 @@ another one. The parent kills a child that does not leave in time.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import pickle
 import signal
@@ -125,6 +126,9 @@ def serve(connection: Connection, logs: Configuration | None = None) -> None:
         os.setpgid(0, 0)
         os.set_inheritable(connection.fileno(), False)  # else programs that handlers start would keep it open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    # To the parent it is a daemon, which ends with it. Here handlers may use multiprocessing: what they start belongs
+    # to this process group, and ends with it as well.
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # no public way
     configure_like(logs)
     note_handler_thread()
     requests: SimpleQueue[Request | None] = SimpleQueue()
