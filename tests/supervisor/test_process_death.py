@@ -39,6 +39,7 @@ def test_jobs_of_a_killed_process_run_again_at_once(there: Yard) -> None:
     for job in jobs:
         record = there.info(job).job
         assert (record.attempts, record.lost, len(there.starts(job))) == (0, 0, 2)
+    eventually(lambda: [each.pid for each in there.workers() if each.stopped_at] == [first.pid], "it is off the list")
 
 
 @on("redis")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 
 from taskharbor import Client, JobRequest
 from taskharbor.drivers import Driver, open_driver
-from taskharbor.model.job import JobInfo
+from taskharbor.model.job import JobInfo, WorkerInfo
 from tests import lanes
 
 ROOT = Path(__file__).parents[2]
@@ -195,6 +195,15 @@ class Yard:
                 await driver.release("dead-worker", now)
 
         self._loop.run_until_complete(take_and_die())
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """All that the store has on record."""
+
+        async def look() -> Sequence[WorkerInfo]:
+            driver = await self._opened()
+            return await driver.workers(await driver.server_time() - timedelta(minutes=5))
+
+        return self._loop.run_until_complete(look())
 
     def jobs(self) -> list[JobInfo]:
         async def look() -> list[JobInfo]:

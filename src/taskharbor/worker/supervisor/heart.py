@@ -15,7 +15,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from taskharbor.drivers.base import Driver
+from msgspec.structs import replace
+
+from taskharbor.drivers.base import WORKER_SILENCE, Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock, follow, is_stale
 from taskharbor.model.errors import BackendUnavailable, InvalidJob, JobNotFound, TaskHarborError
@@ -191,6 +193,8 @@ class FleetHeart:
         jobs = await self._until_done(partial(self._give_back, process))
         if jobs:
             self._observers.emit(JobsReleased(process.worker, jobs))
+        if process.code != 0:
+            await self._until_done(partial(self._forget, process.worker))
         if process.code == 0 or process.killed:
             return  # it had stopped reserving jobs
         for number, seconds in enumerate(RELEASE_AGAIN_S):
@@ -253,6 +257,15 @@ class FleetHeart:
         except JobNotFound:
             return outcome
         return with_trail(job, outcome, now, lost_by=held.lost_by, why=why)
+
+    async def _forget(self, worker: str) -> int:
+        """Take a dead worker off the store's list, as it does at a stop; what it said of its losses stays."""
+        now = self._clock.now()
+        for info in await self._driver.workers(now):
+            if info.worker == worker:
+                seen_at = now - WORKER_SILENCE
+                await self._driver.beat(replace(info, running=0, seen_at=seen_at, stopped_at=now), seen_at)
+        return 0
 
     async def _release(self, worker: str) -> int:
         return await self._driver.release(worker, self._clock.now(), list(self._held_elsewhere(worker)))
