@@ -242,6 +242,22 @@ DAMAGES = {
 }
 
 
+@on_store
+async def test_a_busy_queue_is_counted_again_by_the_first_sweep(driver, client):
+    """Ids come and go between any two slices of a sweep."""
+    await driver.enqueue([job(number) for number in range(1000)], NOW)
+    client.delete("{q}:th:ids:j00256")
+    await driver.enqueue([JobRecord(id="j00256x", type="t", queue="q", created_at=NOW)], NOW)
+    assert client.get("{q}:th:count") == b"?"
+    for number in range(1000, 1003):
+        await driver.enqueue([job(number)], NOW)
+        await driver.opened.sweeper.sweep("q", to_ms(NOW))
+        assert int(client.get("{q}:th:count")) == len(Index(client).walk(50))
+    client.set("{q}:th:count", 7)
+    await swept(driver)
+    assert int(client.get("{q}:th:count")) == len(Index(client).walk(50))
+
+
 @pytest.mark.left_to("full", except_for=lanes.Chosen("another page"))
 @pytest.mark.parametrize("first", [True, False], ids=["the first page", "another page"])
 @pytest.mark.parametrize("how", DAMAGES)

@@ -92,6 +92,19 @@ async def test_what_is_missing_in_an_order_is_put_back(driver, client, server):
 
 @pytest.mark.parametrize("server", SERVERS)
 @on_store
+async def test_what_is_missing_is_put_back_by_the_upkeep_of_a_worker(driver, client, server):
+    """No listing has to meet it: a schedule that was added once fires again."""
+    one, never = row("a", 1), row("c", None)
+    await add(driver, one, never)
+    for at in (DUE, NAMES, ALL_NAMES):
+        client.delete(at)
+    await driver.prune(NOW, 10)
+    assert await due(driver, now=NOW + 9 * SECOND) == [one]
+    assert await listed(driver) == await listed(driver, queue="q") == [one, never]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@on_store
 async def test_what_lies_in_an_order_without_a_row_is_removed(driver, client, server):
     one = row("b", 5)
     await add(driver, one)

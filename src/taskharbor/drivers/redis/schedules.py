@@ -165,6 +165,15 @@ async def _mend(store: RedisStore, entries: Sequence[ListedName]) -> None:
         await store.run(ScriptCall("mend_schedules", home=HOME, items=_items(some)))
 
 
+async def sweep_schedules(store: RedisStore) -> None:
+    """Let the sorted sets have every row that there is."""
+    cursor = b"0"
+    while True:
+        cursor = await store.run(ScriptCall("sweep_schedules", home=HOME, cursor=binary(cursor), count=MAX_READ_ROWS))
+        if cursor == b"0":
+            return
+
+
 # By name
 
 

@@ -77,8 +77,8 @@ NEEDED = {
         LPUSH k 1 | LRANGE k 0 0 | LREM k 1 1 | LTRIM k 0 0 | MGET k | PING | PUBLISH c 1 | RENAME k k | RPOP k
         RPUSH k 1 | SADD k 1 | SCAN 0 | SCARD k | SELECT 0 | SET k 1 | SETNX k 1 | SISMEMBER k 1 | SMEMBERS k
         SRANDMEMBER k | SREM k 1 | SSCAN k 0 | SUBSCRIBE c | TIME | TYPE k | ZADD k 1 1 | ZCARD k
-        ZCOUNT k 0 0 | ZRANGE k 0 0 | ZRANGEBYLEX k - + | ZRANGEBYSCORE k 0 0 | ZREM k 1 | ZREVRANGE k 0 0
-        ZSCAN k 0 | ZSCORE k 1
+        ZCOUNT k 0 0 | ZLEXCOUNT k - + | ZRANGE k 0 0 | ZRANGEBYLEX k - + | ZRANGEBYSCORE k 0 0 | ZREM k 1
+        ZREVRANGE k 0 0 | ZSCAN k 0 | ZSCORE k 1
     """,
     "durable": "WAIT 1 1",
     "cluster": "ASKING | CLUSTER SLOTS",

@@ -11,12 +11,15 @@ import random
 import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from taskharbor.drivers.redis.pruning import prune
 from taskharbor.drivers.redis.records import name_of, text_of
+from taskharbor.drivers.redis.schedules import sweep_schedules
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.model.errors import BackendUnavailable
 
 logger = logging.getLogger("taskharbor.drivers.redis")
 MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next
@@ -40,6 +43,8 @@ class Sweeper:
         gone = await prune(self._store, names, before, limit)
         await self._sweep([name for name in names if not router.away(router.home_of(name))])
         await router.check_locations()
+        with suppress(BackendUnavailable):  # of one node: the next round does it
+            await sweep_schedules(self._store)
         return gone
 
     async def _sweep(self, names: list[str]) -> None:

@@ -10,9 +10,7 @@ local q, id_count, key_count = unpack(ARGS, 4)
 even_if_full()
 local at = safe_key(q, 'th:sweep', 'hash')
 safe_key(q, 'th:ids')
-local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))
-if not stamp or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
-local ids, last, lost = ids_after(q, from, id_count)
+local ids, last, lost = ids_after(q, call('HGET', at, 'id') or '', id_count)
 drop_lost(q, lost)
 local looked, restored, shown, doubtful, groups, located, flows, names = 0, 0, {}, {}, {}, {}, {}, {}
 for _, id in ipairs(ids) do
@@ -67,12 +65,11 @@ for index, name in ipairs(call('HSCAN', damaged, '0', 'COUNT', 100)[2]) do
 end
 if restored > 0 then th.count_repairs(q, restored, 0) end
 local next_id = looked < #ids and ids[looked] or last or ''
-counted = whole(counted) + looked
-if next_id == '' then correct_count(q, counted, stamp) end
+if next_id == '' or not finite(try('GET', key(q, 'th:count'))) then recount_ids(q) end
 if next_id == '' and keys[1] == '0' and held[1] == '0' then
   call('DEL', at)
 elseif call('EXISTS', key(q, 'th:ids')) == 1 then
-  call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1], 'counted', n(counted), 'stamp', stamp)
+  call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1])
 end
 th.finish()
 for flow in pairs(flows) do names[#names + 1] = flow end

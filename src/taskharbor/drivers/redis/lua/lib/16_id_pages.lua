@@ -1,8 +1,8 @@
 -- The index of a queue: the ids of the jobs that this driver stored, in their order, in pages. A page is a sorted set `th:ids:<bound>`
 -- of ids from its bound on, up to the next bound; `th:ids` holds the bounds, the first of which is empty. Redis keeps such a small set
 -- as one block of bytes, a quarter of what an id costs in a large set. Only this file and 26_id_pages_walk touch these keys.
--- No page is empty. One that is missing or holds something else was lost; then `th:count`, the number of ids, is not a number until a
--- sweep has counted them.
+-- No page is empty. One that is missing or holds something else was lost; then `th:count`, the number of ids, is not a number until the
+-- next sweep counts them.
 -- Only the server compares texts: Lua would compare them by the rules of a language.
 
 local PAGE = 64       -- ids at most; beyond 128 Redis turns a small set into a large one for good
