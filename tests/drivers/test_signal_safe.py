@@ -102,6 +102,21 @@ def test_a_handler_that_raises_ends_a_wait_and_then_the_block(received: list[int
     assert received == [signal.SIGUSR2]
 
 
+def test_a_handler_that_replaced_itself_is_not_put_back(received: list[int]) -> None:
+    """As a server's does for a second Ctrl-C."""
+
+    def replaces_itself(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    signal.signal(signal.SIGUSR1, replaces_itself)
+    with DeferredSignals() as signals:
+        signal.raise_signal(signal.SIGUSR1)
+        assert not signals.has_raised()
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    assert received == [signal.SIGUSR1]
+
+
 def test_a_child_that_another_thread_forks_handles_its_signals() -> None:
     done = run_script("""
         import os, signal, threading

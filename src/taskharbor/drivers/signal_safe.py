@@ -193,7 +193,9 @@ class DeferredSignals:
         """Put the handlers back."""
         try:
             while self._replaced:
-                _signals.signal(self._replaced[-1], self._handlers[self._replaced[-1]])
+                number = self._replaced[-1]
+                if _signals.getsignal(number) == self._note:  # else a handler that ran meanwhile has set another one
+                    _signals.signal(number, self._handlers[number])
                 self._replaced.pop()
             if _entered and _entered[-1] is self:
                 _entered.pop()
