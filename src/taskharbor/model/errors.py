@@ -63,7 +63,8 @@ class WrongConnection(TaskHarborError, ValueError):
 
 class BlockingCall(TaskHarborError, RuntimeError):
     """A call would block what it waits for: on a running event loop (the message names the awaitable twin), or in a
-    handler that would wait without a limit for another job and keep its slot meanwhile."""
+    handler that would wait without a limit for another job and keep its slot meanwhile, or for the lock of its own
+    transaction."""
 
 
 class LifespanFailed(TaskHarborError):

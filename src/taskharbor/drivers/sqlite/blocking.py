@@ -16,6 +16,7 @@ from taskharbor.drivers.signal_safe import DeferredSignals
 from taskharbor.drivers.sqlite.database import Database, close_database_here, open_database_here
 from taskharbor.drivers.sqlite.driver import SqliteDriver
 from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.own_call import call_on_this_thread
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.turns import IsInterrupted
 from taskharbor.model.errors import BackendUnavailable
@@ -41,7 +42,7 @@ class SqliteBlocking:
 
     def open(self, deadline: float) -> None:
         """Open the file."""
-        with DeferredSignals() as signals:
+        with DeferredSignals() as signals, call_on_this_thread(self.options.path):
             if self._database is None:
                 database = open_database_here(self.options, deadline, signals.has_raised)
                 if not self._keep(database):
@@ -57,7 +58,7 @@ class SqliteBlocking:
 
     def run(self, call: Callable[[Database, IsInterrupted], T]) -> T:
         """The result of a call on the open file, which stays open meanwhile."""
-        with DeferredSignals() as signals:
+        with DeferredSignals() as signals, call_on_this_thread(self.options.path):
             with self._changing:
                 database = self._database
                 if database is None:

@@ -32,6 +32,7 @@ from taskharbor.drivers.sqlite.connection import (
     use_wal,
 )
 from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.own_call import is_below_own_write, refuse_below_own_write
 from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.threads import BackgroundThread, Call
@@ -101,6 +102,7 @@ class Database:
         `durable`: return only when it would survive a power cut. `inline`: it takes a millisecond at most, so it may
         run on this thread. `sync_inline`: so may the sync.
         """
+        refuse_below_own_write(self.options.path)
         if inline:
             written = self.writer.try_inline(work)
             if written is not None:
@@ -126,6 +128,7 @@ class Database:
         self, work: Callable[[WriteSession], T], deadline: float, is_interrupted: IsInterrupted | None = None
     ) -> T:
         """The result of a call in a write transaction that is durable, on this thread."""
+        refuse_below_own_write(self.options.path)
         result, wal = self.writer.write_here(work, deadline, is_interrupted)
         if wal is not None:
             self.writer.wal_sync.sync(wal)
@@ -203,7 +206,8 @@ async def open_database(options: SqliteOptions, *, only_existing: bool = False) 
         await asyncio.to_thread(check_existing, options.path)
     database = _find(options, create_file=not only_existing)
     try:
-        await database.write(_nothing, durable=False)
+        if not is_below_own_write(options.path):  # then the file is as it should be, and may be read
+            await database.write(_nothing, durable=False)
     except BaseException:
         await close_database(database)
         raise
@@ -214,7 +218,8 @@ def open_database_here(options: SqliteOptions, deadline: float, is_interrupted: 
     """The same on this thread."""
     database = _find(options, create_file=True)
     try:
-        database.writer.write_here(_nothing, deadline, is_interrupted)
+        if not is_below_own_write(options.path):
+            database.writer.write_here(_nothing, deadline, is_interrupted)
     except BaseException:
         close_database_here(database)
         raise

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
+from taskharbor.drivers.sqlite.own_call import ANY_FILE, call_on_this_thread
+
 T = TypeVar("T")
 S = TypeVar("S")
 W = TypeVar("W")
@@ -93,11 +95,12 @@ class WorkThread(Generic[W]):
 
     def _run(self) -> None:
         stopping = False
-        while not stopping:
-            items, stopping = self._gather()
-            self._work(items)
-            self._is_busy = False
-            del items  # or this thread would keep alive what nothing needs any more
+        with call_on_this_thread(ANY_FILE):
+            while not stopping:
+                items, stopping = self._gather()
+                self._work(items)
+                self._is_busy = False
+                del items  # or this thread would keep alive what nothing needs any more
 
     def _gather(self) -> tuple[list[W], bool]:
         """The items that wait together, and whether to stop after them."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from taskharbor.drivers.sqlite.connection import LOCK_TIMEOUT_S, begin, unavailable
 from taskharbor.drivers.sqlite.damage import decode_any
+from taskharbor.drivers.sqlite.own_call import OWN_WRITE
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.turns import Turn
@@ -252,7 +253,9 @@ class SqliteTransactionSync:
             except BaseException:
                 self._refuse_when_over()
                 raise
-            return self.begin()
+            connection = self.begin()
+            OWN_WRITE.set(self)
+            return connection
         self._connection.refuse_when_over()
         return self._connection
 
@@ -286,6 +289,11 @@ class SqliteTransactionSync:
         self._alarm.daemon = True
         self._alarm.start()
         return connection
+
+    @property
+    def writes_to(self) -> str | None:
+        """The file whose write lock it holds."""
+        return self._database.options.path if self._holds else None
 
     def _refuse_when_over(self) -> None:
         if self._over:
@@ -388,7 +396,9 @@ class SqliteTransaction:
             return inner.__enter__()
         await self._database.writer.turns.take_async(LOCK_TIMEOUT_S)
         try:
-            return await background.run(inner.begin)
+            connection = await background.run(inner.begin)
+            OWN_WRITE.set(inner)
+            return connection
         except BaseException:
             background.put(inner.rollback)  # it was cancelled, and may be open by then
             raise
