@@ -37,8 +37,9 @@ def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
         default = harbor._store.default_queue
         used = tuple(sorted({task.queue or default for task in harbor.tasks.values()}))
         served, types = queues or harbor.declared_queues, harbor.handlers.types()
+    timeouts = None if harbor is None else harbor.handlers.note_timeouts()
     note, other = target.note_unused(), target.unused().get(app)
-    notes = [] if note is None else [note]
+    notes = [each for each in (note, timeouts) if each is not None]
     if other is not None:
         notes.append(
             f"{app} names another store, which is not used: what a program enqueues with it goes to {other}, which "

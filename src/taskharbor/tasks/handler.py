@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "Handler", "HandlerRegistry", "PayloadMismatch", "load_reference"]
 
+MAX_NAMED = 10  # handlers in a note
 RESULTS_TO_CHECK = 20
 """The first results of a handler are decoded as its annotation says: a wrong annotation shows soon."""
 
@@ -151,6 +152,13 @@ class Handler:
             self.is_resolved = True
             self._choose_path()
 
+    def may_check(self) -> bool:
+        """Whether it takes the context, and may so check that it has to stop. True for annotations that say nothing."""
+        try:
+            return bool(self.signature.layout.contexts)
+        except Exception:  # an annotation that cannot be resolved: its first job reports it
+            return True
+
     def _find_injected(self) -> None:
         """Compile what injected parameters receive. An annotation that cannot be resolved yet may hold another one."""
         found = declared_parameters(self.function, self.type)
@@ -201,6 +209,19 @@ class HandlerRegistry:
     def types(self) -> tuple[str, ...]:
         """The names of all job types known here, in order."""
         return tuple(sorted(self._handlers))
+
+    def note_timeouts(self) -> str | None:
+        """A note on plain functions that have a timeout and cannot stop at it; None if there are none."""
+        found = [each for each in self if each.timeout is not None and not (each.is_coroutine or each.process)]
+        names = sorted(each.type for each in found if not each.may_check())
+        if not names:
+            return None
+        more = f" and {len(names) - MAX_NAMED} more" if names[MAX_NAMED:] else ""
+        return (
+            "a timeout does not stop a plain function, which goes on beside its next attempt: "
+            f"{', '.join(names[:MAX_NAMED])}{more}; process=True kills it at its timeout, or it may take the context "
+            "and check ctx.cancelled"
+        )
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(tuple(self._handlers.values()))

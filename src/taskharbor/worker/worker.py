@@ -206,6 +206,8 @@ class Worker:
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
         if self._settings.schedules and self._handlers.schedules and "schedules" in self._source.lacks():
             raise self._source.missing(f"harbor.schedule({next(iter(self._handlers.schedules))!r}, …)")
+        if self._state == "new" and self._channel is None and (note := self._handlers.note_timeouts()) is not None:
+            logger.warning("%s", note)
         if self._state == "stopped":  # a stop before the first run counts for that run
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
