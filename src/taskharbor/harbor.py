@@ -21,7 +21,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.times import Duration
-from taskharbor.model.validation import callables
+from taskharbor.model.validation import callables, explains_unknown
 from taskharbor.store.access import StoreCall
 from taskharbor.store.enqueue import EnqueueMiddleware
 from taskharbor.store.flows import flow
@@ -29,7 +29,7 @@ from taskharbor.store.session import CALL_TIMEOUT, Store
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.decorator import TaskRegistry
 from taskharbor.tasks.lifespan import Lifespan, check_lifespan
-from taskharbor.tasks.migration_hints import OF_HARBORS, missing
+from taskharbor.tasks.migration_hints import OF_HARBOR_OPTIONS, OF_HARBORS, missing
 from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step
@@ -75,6 +75,7 @@ class Harbor(TaskRegistry, StoreCalls):
 
     _called = "harbor"
 
+    @explains_unknown("Harbor", OF_HARBOR_OPTIONS)
     def __init__(
         self,
         dsn_or_driver: Driver | str | None = None,

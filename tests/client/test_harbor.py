@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from typing import Any
 
 import pytest
@@ -190,3 +192,32 @@ def test_constructor_arguments_are_checked_at_once(given: dict[str, Any], told: 
         assert told in str(caught.value)
     with pytest.raises(TypeError, match="enqueue_middleware: expected a list of functions, got int"):
         Harbor("memory://", enqueue_middleware=3)  # type: ignore[arg-type]  # wrong on purpose
+
+
+ANY_HARBOR: Any = Harbor  # type checkers refuse the calls below
+
+
+@pytest.mark.parametrize(
+    ("make", "hint"),
+    [
+        (
+            lambda harbor: harbor.worker(concurency=3),
+            "unknown option 'concurency'; did you mean 'concurrency'?",
+        ),
+        (lambda harbor: harbor.worker(queue="mail"), "use queues=["),
+        (lambda harbor: ANY_HARBOR(dsn="memory://"), "unknown option 'dsn'; the store is the first argument"),
+        (lambda harbor: ANY_HARBOR("memory://", queue="mail"), "default_queue= is the queue of tasks that name none"),
+        (lambda harbor: ANY_HARBOR("memory://", observer=print), "did you mean 'observers'?"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_advice(make: Any, hint: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(hint)):
+        make(Harbor("memory://"))
+    assert "dsn_or_driver" in inspect.signature(Harbor).parameters
+
+
+def test_a_class_is_not_a_task() -> None:
+    harbor = Harbor("memory://")
+    for declare in (harbor.task, harbor.task(name="t")):
+        with pytest.raises(TypeError, match="got the class Ring; declare a function"):
+            declare(type("Ring", (), {}))

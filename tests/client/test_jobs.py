@@ -139,6 +139,7 @@ def test_a_filter_is_a_value_that_reads_nothing() -> None:
         ({"queue": 5}, InvalidJob, "queue: expected text, got int"),
         ({"type": ""}, InvalidJob, "type: expected 1 to 255"),
         ({"error": 5}, InvalidJob, "error: expected text, got int"),
+        ({"since": timedelta(seconds=-1)}, ValueError, "since: expected zero or more seconds"),
         ({"since": datetime(2030, 1, 1)}, ValueError, "since: expected a datetime with a time zone"),  # noqa: DTZ001 - naive on purpose
         ({"until": 5}, TypeError, "until: expected a datetime"),
         ({"newest": 1}, TypeError, "newest: expected True or False, got int"),
@@ -339,3 +340,19 @@ def test_jobs_of_a_flow(harbor: Harbor, colour: str) -> None:
     assert isinstance(jobs, Jobs)
     assert {info.state for info in call(colour, harbor.client, jobs, "iterate")} == {State.READY, State.BLOCKED}
     assert call(colour, harbor.client, jobs, "count") == Count(2, False)
+
+
+def test_a_span_bounds_a_filter_from_now_back() -> None:
+    clock = ManualClock()
+    with Harbor("memory://", clock=clock) as harbor:
+        task = harbor.task(name="task")(lambda: None)
+        old = task.enqueue()
+        clock.advance(7200)
+        new = task.enqueue()
+        hour = timedelta(hours=1)
+        assert harbor.jobs(since=hour).ids(9) == [new.id]
+        assert harbor.jobs(until=hour).ids(9) == [old.id]
+        old.cancel(by="ada")
+        assert len(list(harbor.audit(since=hour))) == 1
+        assert harbor.flows(since=hour).since == clock.now() - hour
+        assert harbor.dead(since=hour).since == clock.now() - hour

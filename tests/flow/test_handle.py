@@ -1,5 +1,6 @@
 """Handles and flows that are found again; the Mermaid text."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -151,3 +152,48 @@ def test_a_last_step_known_from_a_failed_flow_ends_the_wait(harbor: Harbor, task
     for handle in (first, second):
         with pytest.raises(JobDead, match="2 is broken"):
             handle.result(1)
+
+
+def test_a_flow_is_waited_for_and_watched_like_a_job(harbor: Harbor, tasks: Tasks) -> None:
+    handle = chain(tasks.number.s(1), tasks.add.s()).enqueue()
+    with pytest.raises(TimeoutError, match=r"runs after 0\.001 seconds; no worker"):
+        handle.wait(0.001)
+    seen = []
+    for info in handle.watch(timeout=60):
+        seen.append((info.status, sum(node.state is State.DONE for node in info.nodes)))
+        if len(seen) == 1:
+            with pytest.raises(TimeoutError, match="runs after"):
+                list(handle.watch(timeout=0.001))
+            drain(harbor)
+    assert seen == [("running", 0), ("succeeded", 2)]
+    assert handle.wait() is FlowStatus.SUCCEEDED
+    assert [node.state for node in handle.info().nodes] == ["done", "done"]
+    cancelled = chain(tasks.number.s(1), tasks.add.s()).enqueue()
+    cancelled.cancel()
+    assert cancelled.wait() is FlowStatus.CANCELLED
+    assert [info.status for info in cancelled.watch()] == ["cancelled"]
+
+
+async def test_a_flow_is_watched_on_an_event_loop() -> None:
+    async with Harbor("memory://") as harbor:
+
+        @harbor.task(name="plain")
+        def plain() -> int:
+            return 1
+
+        handle = await chain(plain.s()).aenqueue()
+        seen = []
+        async for info in handle.awatch(timeout=60):
+            seen.append(info.status)
+            if len(seen) == 1:
+                await harbor.worker().arun(until_empty=True)
+        assert seen == ["running", "succeeded"]
+        assert await handle.await_(timeout=60) == "succeeded"
+        assert len((await handle.ainfo()).nodes) == 1
+
+
+def test_the_handle_of_a_workflow_knows_names_of_other_libraries(harbor: Harbor, tasks: Tasks) -> None:
+    handle: Any = chain(tasks.number.s(1), tasks.add.s()).enqueue()
+    for name, hint in {"get": "handle.result(timeout=…)", "ready": "handle.status()", "nowhere": "'nowhere'"}.items():
+        with pytest.raises(AttributeError, match=re.escape(hint)):
+            getattr(handle, name)

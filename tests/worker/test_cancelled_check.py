@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor import Cancel, Client, JobContext, JobRequest, Snooze, Worker
+from taskharbor import AttemptKind, Cancel, Client, JobContext, JobRequest, Snooze, Worker
 from taskharbor.drivers import open_driver
+from taskharbor.model.executions import read_trail
 from taskharbor.tasks.context import CancelSignal
 from tests.worker import process_handlers
 
@@ -77,6 +78,8 @@ async def stopped(handler, process=False):
 def test_a_checking_handler_is_given_back_at_shutdown_without_an_attempt(handler, process, caplog):
     info = asyncio.run(stopped(handler, process))
     assert (info.state, info.job.attempts, info.job.lost, info.job.last_error) == ("ready", 0, 0, "")
+    (execution,) = read_trail(info.job.trail)
+    assert execution.kind is AttemptKind.GIVEN_BACK
     assert "recorded as done" not in caplog.text
 
 
@@ -107,3 +110,16 @@ def test_check_raises_the_error_that_fits_the_reason():
         signal.set(reason)
         with pytest.raises(kind):
             signal.check()
+
+
+@pytest.mark.parametrize(
+    ("handler", "process", "is_told"),
+    [(checking_in_a_thread, False, True), (checking, False, False), (process_handlers.checking, True, False)],
+)
+def test_a_worker_says_at_its_start_that_a_plain_function_outlives_its_timeout(handler, process, is_told, caplog):
+    caplog.set_level(logging.INFO)
+    worker = Worker("memory://")
+    worker.register("work", handler, process=process, timeout=5)
+    asyncio.run(worker.arun(until_empty=True))
+    lines = [record.message for record in caplog.records if "cannot stop the function" in record.message]
+    assert [line.endswith(": work") for line in lines] == [True] * is_told

@@ -6,7 +6,7 @@ the job that stands for it. The other calls are about the job's own record, whic
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -141,14 +141,11 @@ class JobHandle(Generic[R_co]):
         at most) is shown once, after both. In a handler it needs a timeout.
         """
         refuse_on_loop("handle.watch", "async for info in handle.awatch()")
-        return self._changes(self._watched(timeout, "watch"))
+        return iter(self._watched(timeout, "watch"))
 
-    async def awatch(self, timeout: Duration | None = None) -> AsyncIterator[JobInfo]:
+    def awatch(self, timeout: Duration | None = None) -> AsyncIterator[JobInfo]:
         """The same for `async for`."""
-        watch = self._watched(timeout, "awatch")
-        call = self._store.call("watch")
-        while (info := await self._in_time(call, watch.next(call))) is not None:
-            yield info
+        return aiter(self._watched(timeout, "awatch"))
 
     @both
     async def cancel(self, call: StoreCall, *, by: str | None = None) -> None:
@@ -284,24 +281,23 @@ class JobHandle(Generic[R_co]):
 
     async def _ended(self, call: StoreCall, timeout: Duration | None) -> JobInfo:
         pauses = waiting.PollPauses(timeout, call.method, f"job {self.id}", in_handler=call.in_handler)
-        return await self._in_time(call, waiting.until_ended(call, lambda: jobs.job(call.again(), self.id), pauses))
-
-    async def _in_time(self, call: StoreCall, polling: Awaitable[T]) -> T:
-        """Await what polls; TimeoutError with advice when the caller's time is over."""
         try:
-            return await polling
+            return await waiting.until_ended(call, lambda: jobs.job(call.again(), self.id), pauses)
         except waiting.WaitTimedOut as late:
-            advice = await waiting.why_not_ended(call, late.info)
-            raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {advice}") from None
+            raise TimeoutError(await self._late(call, late)) from None
 
-    def _watched(self, timeout: Duration | None, method: str) -> waiting.Watch:
+    async def _late(self, call: StoreCall, late: waiting.WaitTimedOut) -> str:
+        """The text of the error when the caller's time is over, with advice."""
+        advice = await waiting.why_not_ended(call, late.info)
+        return f"job {late.info.job.id} is {late.info.state} after {late}; {advice}"
+
+    def _watched(self, timeout: Duration | None, method: str) -> waiting.Watched[JobInfo]:
         pauses = waiting.PollPauses(timeout, method, f"job {self.id}", in_handler=is_in_handler())
-        return waiting.Watch(self.id, pauses)
+        watch = waiting.Watch(lambda call: jobs.job(call, self.id), _seen, lambda info: info.state.terminal, pauses)
+        return waiting.Watched(self._store, watch, self._late)
 
-    def _changes(self, watch: waiting.Watch) -> Iterator[JobInfo]:
-        while (
-            info := self._store.blocking(
-                lambda call: self._in_time(call, watch.next(call)), "watch", "handle.watch", polls=True
-            )
-        ) is not None:
-            yield info
+
+def _seen(info: JobInfo) -> tuple[object, ...]:
+    """What a caller is shown again if it has changed: an execution always counts up the deliveries."""
+    job = info.job
+    return job.id, info.state, job.deliveries, job.attempts, job.edits, job.note

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, ove
 
 import msgspec
 
-from taskharbor.client.listing import Listing, check_flag
+from taskharbor.client.listing import Bound, Listing, bound, check_flag
 from taskharbor.client.twins import both
 from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_label, check_name
 from taskharbor.model.error_class import error_class_of, error_query, full_error_name, is_bare
 from taskharbor.model.job import JobInfo, State
-from taskharbor.model.times import Duration, moment
+from taskharbor.model.times import Duration
 from taskharbor.model.validation import at_least_one, one_of
 from taskharbor.store.pages import AnyPage, read_items
 from taskharbor.tasks.task import Task
@@ -313,8 +313,8 @@ def checked_jobs(
     flow: str | None,
     error: str | builtins.type[BaseException] | None,
     fingerprint: str | None,
-    since: datetime | None,
-    until: datetime | None,
+    since: Bound,
+    until: Bound,
     newest: bool,
 ) -> Jobs:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
@@ -336,7 +336,7 @@ def checked_jobs(
         flow=flow,
         error=error_name,
         fingerprint=fingerprint,
-        since=None if since is None else moment(since, "since"),
-        until=None if until is None else moment(until, "until"),
+        since=bound(store, since, "since"),
+        until=bound(store, until, "until"),
         newest=newest,
     )

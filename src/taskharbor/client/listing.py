@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -12,7 +12,7 @@ from taskharbor.drivers.base import Driver
 from taskharbor.model.audit import AuditEntry, read_entry
 from taskharbor.model.bounds import check_name
 from taskharbor.model.job import FlowInfo, FlowStatus
-from taskharbor.model.times import moment
+from taskharbor.model.times import duration, moment
 from taskharbor.model.validation import one_of
 from taskharbor.store.access import refuse_on_loop
 from taskharbor.store.pages import AnyPage, ItemsPage, read_items
@@ -26,6 +26,10 @@ T = TypeVar("T")
 
 MAX_PAGES = 100
 """How many pages `count`, `ids` and `preview` read at most: with what a store examines for a page, a million jobs."""
+
+
+Bound: TypeAlias = datetime | timedelta | None
+"""A bound of a filter: a moment, a span before the present, or none."""
 
 
 class Listing(Generic[T]):
@@ -126,14 +130,14 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def checked_flows(store: Store, *, status: Any, since: datetime | None, until: datetime | None, newest: Any) -> Flows:
+def checked_flows(store: Store, *, status: Any, since: Bound, until: Bound, newest: Any) -> Flows:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
     check_flag(newest, "newest")
     return Flows(
         _store=store,
         status=None if status is None else one_of(FlowStatus, status, "status"),
-        since=None if since is None else moment(since, "since"),
-        until=None if until is None else moment(until, "until"),
+        since=bound(store, since, "since"),
+        until=bound(store, until, "until"),
         newest=newest,
     )
 
@@ -158,14 +162,14 @@ class Audit(Listing[AuditEntry], msgspec.Struct, frozen=True, kw_only=True):
         return ItemsPage([read_entry(stored) for stored in page.items], page.cursor)
 
 
-def checked_audit(store: Store, *, since: datetime | None, until: datetime | None, by: str | None) -> Audit:
+def checked_audit(store: Store, *, since: Bound, until: Bound, by: str | None) -> Audit:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
     if by is not None:
         check_name(by, "by")
     return Audit(
         _store=store,
-        since=None if since is None else moment(since, "since"),
-        until=None if until is None else moment(until, "until"),
+        since=bound(store, since, "since"),
+        until=bound(store, until, "until"),
         by=by,
     )
 
@@ -185,6 +189,13 @@ class ScheduleListing(Listing[ScheduleInfo], msgspec.Struct, frozen=True, kw_onl
     ) -> AnyPage[ScheduleInfo]:
         page = await driver.schedules(queue=self.queue, cursor=cursor, limit=limit)
         return ItemsPage([info_of(row) for row in page.items], page.cursor)
+
+
+def bound(store: Store, value: Bound, name: str) -> datetime | None:
+    """A bound of a filter as a moment; a span is that much before the present."""
+    if isinstance(value, timedelta):
+        return moment(store.clock.now() - duration(value, name), name)
+    return None if value is None else moment(value, name)
 
 
 def check_flag(value: Any, name: str) -> None:

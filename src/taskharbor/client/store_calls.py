@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextvars import Token
 from copy import copy
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack
 
@@ -41,8 +41,8 @@ class JobFilterArguments(TypedDict, total=False):
     flow: str | None
     error: str | builtins.type[BaseException] | None
     fingerprint: str | None
-    since: datetime | None
-    until: datetime | None
+    since: datetime | timedelta | None
+    until: datetime | timedelta | None
     newest: bool
 
 
@@ -133,8 +133,8 @@ class StoreCalls(StoreFace):
         flow: str | None = None,
         error: str | builtins.type[BaseException] | None = None,
         fingerprint: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
         newest: bool = False,
     ) -> Jobs:
         """Jobs by filter: a value to iterate, to count, to requeue, cancel or delete; reads nothing yet.
@@ -154,7 +154,8 @@ class StoreCalls(StoreFace):
             flow: The id of a flow.
             error: The class of the last failure, or its name, such as "httpx.ConnectError".
             fingerprint: The fingerprint of the last failure: failures with the same one have the same cause.
-            since: From this moment on. It is compared with the end of a job that has ended, else with its enqueueing.
+            since: From this moment on; a timedelta is that long ago. It is compared with the end of a job that has
+                ended, else with its enqueueing.
             until: Before this moment, compared in the same way.
             newest: True: the newest first. Default: False.
         """
@@ -190,14 +191,14 @@ class StoreCalls(StoreFace):
     def audit(
         self,
         *,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
         by: str | None = None,
     ) -> Audit:
         """Who changed what, the newest first: a value to iterate, `for` or `async for`; reads nothing yet.
 
-        Entries are kept for 90 days. `since` and `until` (exclusive) bound the moment of the action. `by` is the name
-        that it was made with.
+        Entries are kept for 90 days. `since` and `until` (exclusive) bound the moment of the action; a timedelta is
+        that long ago. `by` is the name that it was made with.
         """
         from taskharbor.client.listing import checked_audit
 
@@ -207,15 +208,15 @@ class StoreCalls(StoreFace):
         self,
         *,
         status: FlowStatus | str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
         newest: bool = False,
     ) -> Flows:
         """Flows by filter: a value to iterate, `for` or `async for`; reads nothing yet.
 
         `status`: "running", "succeeded", "failed" or "cancelled". `since` and `until` (exclusive) are compared with the
-        enqueueing of a flow's first job. `newest`: the newest first. A `FlowInfo` of a listing has no nodes and edges;
-        `flow(id)` reads them.
+        enqueueing of a flow's first job; a timedelta is that long ago. `newest`: the newest first. A `FlowInfo` of a
+        listing has no nodes and edges; `flow(id)` reads them.
         """
         from taskharbor.client.listing import checked_flows
 

@@ -7,13 +7,19 @@ listing does not need.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.job import JobInfo, State
 from taskharbor.model.times import Duration, duration
 from taskharbor.store import jobs
 from taskharbor.store.access import RESOLUTION_S, StoreAccess, StoreCall
+
+if TYPE_CHECKING:
+    from taskharbor.store.session import Store
+
+T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.002
 PAUSE_GROWTH = 1.5
@@ -22,9 +28,9 @@ ADVICE_TIMEOUT_S = 1.0  # for finding out why a job has not ended, when the call
 
 
 class WaitTimedOut(Exception):
-    """The time is over. Carries the job as it was read last; its text is how long the caller waited."""
+    """The time is over. Carries what was read last; its text is how long the caller waited."""
 
-    def __init__(self, info: JobInfo, seconds: float) -> None:
+    def __init__(self, info: Any, seconds: float) -> None:
         super().__init__(f"{seconds:g} seconds")
         self.info = info
 
@@ -37,22 +43,24 @@ class PollPauses:
     `what` the job or flow that it waits for.
     """
 
-    def __init__(self, timeout: Duration | None, method: str, what: str, *, in_handler: bool) -> None:
+    def __init__(
+        self, timeout: Duration | None, method: str, what: str, *, in_handler: bool, first_s: float = FIRST_PAUSE_S
+    ) -> None:
         self._seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
         self._deadline: float | None = None
         self._method = method
         self._what = what
         self._in_handler = in_handler
-        self._pause = FIRST_PAUSE_S
+        self._first = self._pause = first_s
 
     def start(self, access: StoreAccess) -> None:
         """Begin a series of polls. The caller's time runs from the first one on."""
-        self._pause = FIRST_PAUSE_S
+        self._pause = self._first
         if self._seconds is not None and self._deadline is None:
             self._deadline = access.time() + self._seconds
 
-    async def pause(self, access: StoreAccess, info: JobInfo) -> None:
-        """Wait until the next poll; WaitTimedOut, with the job as it was read last, when the time is over."""
+    async def pause(self, access: StoreAccess, info: Any) -> None:
+        """Wait until the next poll; WaitTimedOut, with what was read last, when the time is over."""
         if self._deadline is None and self._in_handler:
             raise BlockingCall(
                 f"{self._method}() in a handler would wait for {self._what} and keep its slot meanwhile: when all "
@@ -95,34 +103,61 @@ async def why_not_ended(call: StoreCall, info: JobInfo) -> str:
     return "it goes on, ask again later"
 
 
-class Watch:
-    """The changes of one job, one call after another, until it has ended. `waiting` has the limit of all of them.
+class Watch(Generic[T]):
+    """The changes of one job or flow, one call after another, until it has ended. `waiting` has the limit of all of
+    them. `read` reads it; `seen`: what a caller is shown again if it has changed; `has_ended`: whether it has.
 
-    A change that is undone between two polls is not seen, except that an execution always is: it counts up the
-    deliveries.
+    A change that is undone between two polls is not seen.
     """
 
-    def __init__(self, id: str, waiting: PollPauses) -> None:
-        self._id = id
+    def __init__(
+        self,
+        read: Callable[[StoreCall], Awaitable[T]],
+        seen: Callable[[T], object],
+        has_ended: Callable[[T], bool],
+        waiting: PollPauses,
+    ) -> None:
+        self._read = read
+        self._seen = seen
+        self._has_ended = has_ended
         self._waiting = waiting
-        self._last: JobInfo | None = None
+        self._last: T | None = None
 
-    async def next(self, call: StoreCall) -> JobInfo | None:
-        """The job when it has changed since the last call, the first time at once; None when it had ended.
+    async def next(self, call: StoreCall) -> T | None:
+        """What is watched when it has changed since the last call, the first time at once; None when it had ended.
         WaitTimedOut when the time is over."""
         last = self._last
-        if last is not None and last.state.terminal:
+        if last is not None and self._has_ended(last):
             return None
         self._waiting.start(call.access)
         while True:
-            info = await jobs.job(call.again(), self._id)
-            if last is None or _seen(info) != _seen(last):
+            info = await self._read(call.again())
+            if last is None or self._seen(info) != self._seen(last):
                 self._last = info
                 return info
             await self._waiting.pause(call.access, info)
 
 
-def _seen(info: JobInfo) -> tuple[object, ...]:
-    """What a caller is shown again if it has changed."""
-    job = info.job
-    return job.id, info.state, job.deliveries, job.attempts, job.edits, job.note
+class Watched(Generic[T]):
+    """The iteration over a watch, blocking and awaited. `advice`: for the error when the caller's time is over."""
+
+    def __init__(
+        self, store: Store, watch: Watch[T], advice: Callable[[StoreCall, WaitTimedOut], Awaitable[str]]
+    ) -> None:
+        self._store = store
+        self._watch = watch
+        self._advice = advice
+
+    def __iter__(self) -> Iterator[T]:
+        while (found := self._store.blocking(self._next, "watch", "handle.watch", polls=True)) is not None:
+            yield found
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while (found := await self._next(self._store.call("watch"))) is not None:
+            yield found
+
+    async def _next(self, call: StoreCall) -> T | None:
+        try:
+            return await self._watch.next(call)
+        except WaitTimedOut as late:
+            raise TimeoutError(await self._advice(call, late)) from None

@@ -6,7 +6,7 @@ though everything behind the dead job stays blocked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -15,17 +15,20 @@ from taskharbor.client import waiting
 from taskharbor.client.handle import dead
 from taskharbor.client.twins import both
 from taskharbor.flow.summary import end_of, progress_of
+from taskharbor.model.current_job import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_status
 from taskharbor.model.times import Duration
 from taskharbor.store import flows, jobs
-from taskharbor.store.access import StoreCall
+from taskharbor.store.access import StoreCall, refuse_on_loop
+from taskharbor.tasks.migration_hints import OF_FLOW_HANDLES, missing
 
 if TYPE_CHECKING:
     from taskharbor.store.session import Store
 
 R_co = TypeVar("R_co", covariant=True)
 
+FIRST_WATCH_PAUSE_S = 0.1  # between two reads of the whole flow
 EXTERNALS_PER_POLL = 20  # jobs outside of the flow that one poll inspects
 POLLS_PER_WHOLE_READ = 30  # about every fifteen seconds, once the pauses are long
 
@@ -66,6 +69,11 @@ class FlowHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"FlowHandle({self.id!r})"
 
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("the handle of a workflow", name, OF_FLOW_HANDLES, "handle")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FlowHandle) and other.id == self.id and other._store.is_same(self._store)
 
@@ -94,21 +102,7 @@ class FlowHandle(Generic[R_co]):
         or JobNotFound if its records are gone. In a handler it needs a timeout, unless the flow has ended. `timeout` is
         for the flow; each read of the store on the way has the time of any call, then it is BackendUnavailable.
         """
-        if self._end is None:
-            flow = await self._info(call.again())
-            end, externals = end_of(flow), flows.waits_for_externals(flow)
-        else:
-            end, externals = self._end, list(self._externals)
-        poll = _Poll(self, end, externals, call.again)
-        try:
-            pauses = waiting.PollPauses(timeout, call.method, f"flow {self.id}", in_handler=call.in_handler)
-            info = await waiting.until_ended(call, poll, pauses)
-        except JobNotFound:
-            raise self._gone() from None
-        except waiting.WaitTimedOut as late:
-            unfinished = await self._ready(call.again()) or late.info
-            advice = await waiting.why_not_ended(call, unfinished)
-            raise TimeoutError(f"flow {self.id} runs after {late}; {advice}") from None
+        info, end = await self._ended(call, timeout)
         job = info.job
         if info.state is State.DLQ:
             raise dead(job)
@@ -119,6 +113,30 @@ class FlowHandle(Generic[R_co]):
         return value
 
     aresult = result.awaited
+
+    @both(polls=True, instead="await handle.await_(...)")
+    async def wait(self, call: StoreCall, timeout: Duration | None = None) -> FlowStatus:
+        """Wait for the flow's end and return how it ended: succeeded, or as soon as it is failed or cancelled.
+
+        Raises TimeoutError after `timeout` (the flow goes on), or JobNotFound if its records are gone. In a handler it
+        needs a timeout, unless the flow has ended.
+        """
+        return flow_status([(await self._ended(call, timeout))[0].state])
+
+    await_ = wait.awaited
+
+    def watch(self, timeout: Duration | None = None) -> Iterator[FlowInfo]:
+        """The flow now, and again on every change of a job of it; ends with the flow when it has ended.
+
+        Each `FlowInfo` is a read of the whole flow, at most ten times a second. `timeout` is for all of it: then
+        TimeoutError. In a handler it needs a timeout.
+        """
+        refuse_on_loop("handle.watch", "async for info in handle.awatch()")
+        return iter(self._watched(timeout, "watch"))
+
+    def awatch(self, timeout: Duration | None = None) -> AsyncIterator[FlowInfo]:
+        """The same for `async for`."""
+        return aiter(self._watched(timeout, "awatch"))
 
     @both
     async def cancel(self, call: StoreCall) -> int:
@@ -142,13 +160,41 @@ class FlowHandle(Generic[R_co]):
 
     arequeue = requeue.awaited
 
-    async def ainfo(self) -> FlowInfo:
-        """The jobs of the flow and its edges, as they are now."""
-        return await self._info(self._store.call("info"))
+    @both
+    async def info(self, call: StoreCall) -> FlowInfo:
+        """The jobs of the flow and its edges, as they are now. Blocks for a read of the store."""
+        return await self._info(call)
 
-    async def _ready(self, call: StoreCall) -> JobInfo | None:
-        """A job of the flow that waits for a worker."""
-        return next((node for node in (await self._info(call)).nodes if node.state is State.READY), None)
+    ainfo = info.awaited
+
+    async def _ended(self, call: StoreCall, timeout: Duration | None) -> tuple[JobInfo, str]:
+        """The job that ended the flow, or that made it fail; and the id of the one that was to end it."""
+        if self._end is None:
+            flow = await self._info(call.again())
+            end, externals = end_of(flow), flows.waits_for_externals(flow)
+        else:
+            end, externals = self._end, list(self._externals)
+        poll = _Poll(self, end, externals, call.again)
+        try:
+            pauses = waiting.PollPauses(timeout, call.method, f"flow {self.id}", in_handler=call.in_handler)
+            return await waiting.until_ended(call, poll, pauses), end
+        except JobNotFound:
+            raise self._gone() from None
+        except waiting.WaitTimedOut as late:
+            raise TimeoutError(await self._late(call, late)) from None
+
+    async def _late(self, call: StoreCall, late: waiting.WaitTimedOut) -> str:
+        """The text of the error when the caller's time is over, with advice."""
+        flow = late.info if isinstance(late.info, FlowInfo) else await self._info(call.again())
+        ready = next((node for node in flow.nodes if node.state is State.READY), flow.nodes[0])
+        return f"flow {self.id} runs after {late}; {await waiting.why_not_ended(call, ready)}"
+
+    def _watched(self, timeout: Duration | None, method: str) -> waiting.Watched[FlowInfo]:
+        pauses = waiting.PollPauses(
+            timeout, method, f"flow {self.id}", in_handler=is_in_handler(), first_s=FIRST_WATCH_PAUSE_S
+        )
+        watch = waiting.Watch(self._info, _seen, lambda flow: flow.status is not FlowStatus.RUNNING, pauses)
+        return waiting.Watched(self._store, watch, self._late)
 
     async def _info(self, call: StoreCall) -> FlowInfo:
         try:
@@ -168,6 +214,11 @@ class FlowHandle(Generic[R_co]):
             f"flow {self.id} has no records: its transaction was rolled back, they were deleted, or it ended longer "
             "ago than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
         )
+
+
+def _seen(flow: FlowInfo) -> list[object]:
+    """What a caller is shown again if it has changed."""
+    return [flow.status, *((node.job.id, node.state, node.job.deliveries, node.job.note) for node in flow.nodes)]
 
 
 class _Poll:

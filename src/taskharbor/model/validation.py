@@ -6,9 +6,11 @@ only what can be called, so that any object of the right shape will do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -53,6 +55,38 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     near = get_close_matches(name, known, 1)
     return f"did you mean {near[0]!r}? " if near else ""
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], hints: Mapping[str, str]) -> None:
+    """TypeError for the first option that is not known, with advice.
+
+    >>> refuse_unknown("worker", ["concurency"], ["concurrency", "lease"], {})
+    Traceback (most recent call last):
+    TypeError: worker: unknown option 'concurency'; did you mean 'concurrency'? expected one of: concurrency, lease
+    """
+    for name in given:
+        if name not in known:
+            advice = hints.get(name) or f"{did_you_mean(name, known)}expected one of: {', '.join(known)}"
+            raise TypeError(f"{what}: unknown option {name!r}; {advice}")
+
+
+def explains_unknown(what: str, hints: Mapping[str, str]) -> Callable[[F], F]:
+    """Let an `__init__` refuse an unknown option with advice. Its signature stays as it is."""
+
+    def decorate(init: F) -> F:
+        kinds = signature(init).parameters.values()
+        known = [each.name for each in kinds if each.kind is each.KEYWORD_ONLY]
+        accepted = {each.name for each in kinds}
+
+        @wraps(init)
+        def checked(self: Any, *args: Any, **given: Any) -> None:
+            if not accepted.issuperset(given):
+                refuse_unknown(what, (name for name in given if name not in accepted), known, hints)
+            init(self, *args, **given)
+
+        return cast(F, checked)
+
+    return decorate
 
 
 def at_least_one(value: Any, name: str) -> int:

@@ -25,6 +25,13 @@ logger = logging.getLogger("taskharbor.job")
 _making = threading.Lock()
 
 
+class Shutdown(Snooze):
+    """Raised by `ctx.cancelled.check()` while the worker stops: the job is given back."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 class CancelSignal:
     """The signal `ctx.cancelled`: set when a handler should stop. Call `ctx.cancelled.check()` between the steps of
     long work: it raises the right exception for the reason, so that at a shutdown the job is given back and runs again
@@ -58,13 +65,14 @@ class CancelSignal:
     def check(self) -> None:
         """Raise if the handler should stop: an exception that fits the reason; otherwise do nothing.
 
-        At a shutdown `Snooze(0)`: the job is given back at once and spends no attempt. At the timeout TimeoutError,
-        otherwise `Cancel`: by then the job's outcome is decided, and what the handler raises does not change it.
+        At a shutdown a kind of `Snooze(0)`: the job is given back at once and spends no attempt. At the timeout
+        TimeoutError, otherwise `Cancel`: by then the job's outcome is decided, and what the handler raises does not
+        change it.
         """
         if self._reason is None:
             return
         if self._reason == "shutdown":
-            raise Snooze(0)
+            raise Shutdown
         if self._reason == "timeout":
             raise TimeoutError("the job's timeout is over")
         raise Cancel(self._reason)

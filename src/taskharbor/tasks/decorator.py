@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from taskharbor.model.codec import Codec
 from taskharbor.model.job import DEFAULT_QUEUE, JobInfo, JobRecord
 from taskharbor.policy.retry import RetryPolicy
+from taskharbor.tasks.annotations import without_partials
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, HandlerRegistry
@@ -154,6 +155,11 @@ class TaskRegistry:
             raise _no_method(function.__qualname__, "cls")
         if not callable(function):
             raise TypeError(f"expected a function to declare as a task, got {type(function).__name__}")
+        if isinstance(kind := without_partials(function), type):
+            raise TypeError(
+                f"expected a function to declare as a task, got the class {kind.__name__}; declare a function that "
+                "makes one"
+            )
         _refuse_methods(function)
         name = options.get("name") or default_name(function)
         checked = declared(options, name)

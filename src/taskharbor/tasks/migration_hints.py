@@ -69,6 +69,23 @@ OF_OPTIONS = _of_each(
         "task_id": "idempotency_key= keeps a second job from being stored",
     }
 )
+OF_HARBOR_OPTIONS = _of_each(
+    {
+        "backend broker broker_url connection database driver dsn redis_url store url": (
+            'the store is the first argument: Harbor("sqlite:///jobs.db")'
+        ),
+        "queue": "default_queue= is the queue of tasks that name none; queues= lists all queues of the program",
+        "timeout": "call_timeout= limits a call to the store; a task has a timeout= of its own",
+    }
+)
+OF_WORKER_OPTIONS = _of_each(
+    {
+        "processes": "`taskharbor worker run --processes N` runs several processes",
+        "queue": "use queues=[…]",
+        "threads workers": "use concurrency=, the number of jobs that run at once",
+        "timeout": "a task has a timeout=; shutdown_timeout= is for stopping the worker",
+    }
+)
 _BY_TASK = "a task stores its own jobs: task.enqueue(…)"
 _BY_NAME = "harbor.client.enqueue(JobRequest(type=…, payload=…)) stores a job by the name of its task"
 _PERIODIC = "harbor.schedule(name, task.s(…), cron=… or every=…) declares a schedule"
@@ -95,6 +112,16 @@ _NOT_YET = "a step is a part of a workflow; {0}.enqueue(…) stores a job, and c
 OF_STEPS = dict.fromkeys(("aenqueue", "apply_async", "delay", "enqueue", "send"), _NOT_YET)
 JOINED = "steps are not joined by |; write chain(a.s(…), b.s(…)), from taskharbor.flow"
 _STORES_FLOW = "{0}.enqueue() stores the workflow; delay=, queue= and other options belong to its steps"
+OF_FLOW_HANDLES = _of_each(
+    {
+        "abort revoke": "{0}.cancel()",
+        "children nodes": "{0}.info().nodes",
+        "completed_count": "{0}.progress().done",
+        "failed get_status ready state successful": "{0}.status()",
+        "get get_result join return_value wait_result": "{0}.result(timeout=…)",
+        "retry": "{0}.requeue()",
+    }
+)
 OF_FLOWS = dict.fromkeys(("apply_async", "delay", "send", "run"), _STORES_FLOW)
 
 

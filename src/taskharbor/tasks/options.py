@@ -15,7 +15,7 @@ import msgspec
 from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, OPERATIONS_QUEUE, JobRecord
 from taskharbor.model.times import Duration, duration, moment
-from taskharbor.model.validation import did_you_mean
+from taskharbor.model.validation import refuse_unknown
 from taskharbor.policy.retry import (
     DEFAULT_MAX_ATTEMPTS,
     RETRY_KEY,
@@ -46,7 +46,9 @@ class CallOptions(TypedDict, total=False):
             `(attempts, error) -> seconds`, where None means that the job is dead. A function of your own can only be
             declared with the task. Default: the worker's, which is `Exponential()`.
         unrecoverable: Exception types after which a job is dead at once, without further attempts.
-        timeout: How long one execution may take; then it fails with TimeoutError. Default: no limit.
+        timeout: How long one execution may take; then it fails with TimeoutError. A coroutine is cancelled then, and
+            with `process=True` the child process is killed. A plain function cannot be stopped: it goes on in its
+            thread, even beside its next attempt, until it ends or tests `ctx.cancelled`. Default: no limit.
         process: True: run it in a child process, for code that needs a whole core or may crash. The function must be
             importable by its module and name. Default: False.
         priority: Higher first, among the jobs of a queue that have no group. Default: 0.
@@ -122,7 +124,7 @@ UNSET = Options()
 
 def declared(given: Mapping[str, Any], task: str) -> Options:
     """The options of a declaration, without `name`, `retry`, `unrecoverable` and `process`: those are the handler's."""
-    _refuse_unknown(given, task)
+    refuse_unknown(task, given, KNOWN, OF_OPTIONS)
     own = {name: value for name, value in given.items() if name != "name" and name not in _OF_THE_HANDLER}
     return change(UNSET, own, task)
 
@@ -132,7 +134,7 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, process: bo
 
     `process` is what the handler was declared with: only a call that differs from it carries that in its metadata.
     """
-    _refuse_unknown(given, task)
+    refuse_unknown(task, given, KNOWN, OF_OPTIONS)
     changes = {name: _plain(given[name]) for name in given if name in Options.__struct_fields__}
     if changes.get("delay") is not None and changes.get("run_at") is not None:
         raise ValueError(f"{task}: expected delay or run_at, got both; give one")
@@ -246,10 +248,3 @@ def record_of(
 def _plain(value: Any) -> Any:
     """A name that is a member of a StrEnum counts as its text."""
     return str.__str__(value) if isinstance(value, str) else value
-
-
-def _refuse_unknown(given: Mapping[str, Any], task: str) -> None:
-    for name in given:
-        if name not in KNOWN:
-            listed = f"{did_you_mean(name, KNOWN)}expected one of: {', '.join(KNOWN)}"
-            raise TypeError(f"{task}: unknown option {name!r}; {OF_OPTIONS.get(name, listed)}")

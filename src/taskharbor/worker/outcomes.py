@@ -18,10 +18,11 @@ from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.describe import blamed, summary
 from taskharbor.policy.fingerprint import cause_of
+from taskharbor.tasks.context import Shutdown
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
 from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
-from taskharbor.worker.delivery import SNOOZED, Delivery
+from taskharbor.worker.delivery import SHUTDOWN, SNOOZED, Delivery
 from taskharbor.worker.error_masking import masked_outcome, masked_summary, masked_told
 from taskharbor.worker.parts import Part, WorkerParts
 
@@ -69,7 +70,7 @@ class OutcomeBuilder(Part):
         if issubclass(kind, PayloadMismatch | Refusal):
             return self.final(delivery, decide.refuse(job, delivery.lease, _text(error), now, cause))
         if issubclass(kind, Snooze):
-            delivery.why = SNOOZED
+            delivery.why = SHUTDOWN if issubclass(kind, Shutdown) else SNOOZED
         declared = decide.Terms(
             handler.retry if handler and handler.retry else self._retry,
             self._settings.max_attempts,

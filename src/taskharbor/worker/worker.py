@@ -21,11 +21,12 @@ from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.events import Observer, Observers
 from taskharbor.model.main_guard import refuse_while_main_is_imported
 from taskharbor.model.times import Duration
-from taskharbor.model.validation import callables, with_methods
+from taskharbor.model.validation import callables, explains_unknown, with_methods
 from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy, check_policy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.lifespan import Lifespan, check_lifespan
+from taskharbor.tasks.migration_hints import OF_WORKER_OPTIONS
 from taskharbor.tasks.overrides import Overrides
 from taskharbor.tasks.worker_options import lists_worker_options
 from taskharbor.worker.delivery import OutcomeQueue
@@ -49,6 +50,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 logger = logging.getLogger("taskharbor.worker")
 
+MAX_NAMED_TASKS = 10
+
 
 class Worker:
     """Runs jobs from a store's queues.
@@ -65,6 +68,7 @@ class Worker:
     _declared_lifespan: Lifespan | None = None  # the harbor's, for child processes that cannot import the worker's own
 
     @lists_worker_options
+    @explains_unknown("worker", OF_WORKER_OPTIONS)
     def __init__(
         self,
         driver: Driver | str,
@@ -214,6 +218,13 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         if not len(self._handlers) and self._channel is None:  # under `worker run` the supervisor warns, once
             logger.warning("%r has no handlers, so it can run nothing: declare its tasks before it runs", self)
+        unstoppable = [each.type for each in self._handlers if each.timeout and not (each.is_coroutine or each.process)]
+        if unstoppable:
+            logger.info(
+                "timeout= fails the job of a plain function, but cannot stop the function: it goes on beside the next "
+                "attempt unless it tests ctx.cancelled; process=True stops it: %s",
+                ", ".join(sorted(unstoppable)[:MAX_NAMED_TASKS]),
+            )
         driver = self._source.sibling()
         thrown_away = False
         try:
