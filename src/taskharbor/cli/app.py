@@ -50,7 +50,8 @@ def _imported(name: str, option: str) -> object:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise usage_error(f"{option}: there is no module {error.name!r} here ({os.getcwd()})") from error
+            hint = f"; leave out .py: {name.removesuffix('.py')}" if name.endswith(".py") else ""
+            raise usage_error(f"{option}: there is no module {error.name!r} here ({os.getcwd()}){hint}") from error
         raise broken_import(option, name, error) from error
     except (ValueError, TypeError) as error:
         if name.startswith(".") or not name:  # Python's own message is about packages

@@ -99,6 +99,8 @@ def _usage(error: click.UsageError) -> str:
     text = error.format_message()
     if _EXTRA.match(text):  # may be a payload or an address whose option was forgotten
         text = "expected no further arguments; name each with its option"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "-A":  # as Celery has it
+        text = f"{text.rstrip('.')}; the application is --app MODULE:NAME"
     near = _meant(error)
     if near is not None:
         text = f"{text.partition('. Did you mean')[0].rstrip('.')}; did you mean {near}?"

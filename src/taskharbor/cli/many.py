@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from taskharbor.ops.operations import OperationRow
     from taskharbor.store.bulk.operations import OperationProgress
 
+NO_WORKER = "no worker sent a heartbeat in the last minute"
 LINE_EVERY_S = 10.0  # in a log, where lines stay
 MAX_NAMED = 5  # commands that an error suggests
 COLUMNS = (
@@ -74,7 +75,7 @@ def change_many(target: Target, selection: Selection, action: str, **options: An
         except (TypeError, ValueError) as error:
             raise wrong_options(selection, error) from error
 
-    follow(target, begin, detach=selection.detach)
+    follow(target, begin, detach=selection.detach, waits="canary" in options)
 
 
 def wrong_options(selection: Selection, error: Exception) -> Exception:
@@ -160,7 +161,7 @@ def _how_to_repeat(selection: Selection, cut: datetime) -> str:
     until = f"--until {cut.astimezone(UTC).isoformat().replace('+00:00', 'Z')}"
     if isinstance(selection.given.get("until"), datetime):
         return ""
-    instead = ", in place of the one before" if "until" in selection.given else ""
+    instead = " in place of --until or --older-than" if "until" in selection.given else ""
     return f"; to do it with exactly these jobs: {until}{instead}"
 
 
@@ -205,8 +206,14 @@ class ProgressLine:
             click.echo("\r\x1b[K", err=True, nl=False)
 
 
-def follow(target: Target, begin: Callable[[Operator], Awaitable[Operation]], *, detach: bool = False) -> None:
-    """Begin an operation, or find one, and carry it out. `detach`: leave it to workers."""
+def follow(
+    target: Target,
+    begin: Callable[[Operator], Awaitable[Operation]],
+    *,
+    detach: bool = False,
+    waits: bool = False,
+) -> None:
+    """Begin an operation, or find one, and carry it out. `detach`: leave it to workers. `waits`: it needs workers."""
     began: list[str] = []
     line = ProgressLine(quiet=target.json)
 
@@ -215,6 +222,8 @@ def follow(target: Target, begin: Callable[[Operator], Awaitable[Operation]], *,
 
         operation = await begin(operator)
         began.append(operation.id)
+        if waits and not detach and not await operator.driver.workers(operator.now):
+            click.echo(f"note: {NO_WORKER}, and the jobs that are tried first wait for one", err=True)
         if not detach:
             await operation.arun(on_progress=line)
         served = bool(await operator.driver.workers(operator.now)) if detach else True
@@ -253,8 +262,7 @@ def _report(target: Target, found: OperationRow, served: bool) -> None:
             write(f"try: {command('dlq operations show', found.id)}")
     if not served:
         click.echo(
-            "note: no worker sent a heartbeat in the last minute; "
-            f"`{command('dlq operations resume', found.id)}` carries it out here",
+            f"note: {NO_WORKER}; `{command('dlq operations resume', found.id)}` carries it out here",
             err=True,
         )
     if found.status.ended and found.status != "done":

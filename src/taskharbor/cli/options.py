@@ -35,8 +35,9 @@ def parse_moment(ctx: click.Context, param: click.Parameter, value: str | None) 
             "expected a moment such as 2030-01-31T09:00:00Z or 2030-01-31T09:00+01:00", ctx, param
         ) from None
     if found.tzinfo is None:
+        typed = value if len(value) > len("2030-01-31") else f"{value}T00:00:00"  # a date alone takes no zone
         raise click.BadParameter(
-            f"expected a time zone: {value}Z for UTC, or an offset such as {value}+01:00", ctx, param
+            f"expected a time zone: {typed}Z for UTC, or an offset such as {typed}+01:00", ctx, param
         )
     return found
 

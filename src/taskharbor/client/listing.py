@@ -15,6 +15,7 @@ from taskharbor.model.job import FlowInfo, FlowStatus
 from taskharbor.model.times import duration, moment
 from taskharbor.model.validation import one_of
 from taskharbor.store.access import refuse_on_loop
+from taskharbor.store.flows import list_flows
 from taskharbor.store.pages import AnyPage, ItemsPage, read_items
 from taskharbor.store.schedules import ScheduleInfo, info_of
 
@@ -119,7 +120,8 @@ class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
     async def _read(
         self, driver: Driver, now: datetime, cursor: str | None, limit: int, whole: bool
     ) -> AnyPage[FlowInfo]:
-        return await driver.flows(
+        return await list_flows(
+            driver,
             now=now,
             status=self.status,
             since=self.since,

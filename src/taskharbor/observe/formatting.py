@@ -303,7 +303,8 @@ def summary(facts: dict[str, Any]) -> str:
     if facts.get("attempt", 1) != 1 and event not in _SAID:
         words += f" (attempt {facts['attempt']})"
     if "seconds" in facts:
-        words += f" after {facts['seconds']:.2g} s" if facts["seconds"] < 10 else f" after {facts['seconds']:.0f} s"
+        seconds = max(facts["seconds"], 0.001)
+        words += f" after {seconds:.2g} s" if seconds < 10 else f" after {seconds:.0f} s"
     if "run_at" in facts:
         words += f" at {datetime.fromisoformat(facts['run_at']).astimezone():%H:%M:%S}"
     why = [str(facts[name]) for name in ("reason", "error") if facts.get(name)]

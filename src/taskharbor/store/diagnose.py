@@ -71,9 +71,11 @@ def _ended(seen: Situation) -> Diagnosis | None:
     info, job, now = seen.info, seen.info.job, seen.now
     if info.state is State.INFLIGHT:
         lease = relative(info.lease_expires_at, now)
-        began = "" if job.began_at is None else f" since {format_duration(max(now - job.began_at, timedelta()))}"
+        running = "it is running"
+        if job.began_at is not None:
+            running = f"it has been running for {format_duration(max(now - job.began_at, timedelta()))}"
         worker = one_line(info.worker) or "(unnamed)"
-        text = f"it is running{began}: worker {worker} holds its lease, which ends {lease}"
+        text = f"{running}: worker {worker} holds its lease, which ends {lease}"
         return Diagnosis("leased", f"{text}{_progress(info, now)}")
     if info.state is State.DONE:
         then = f"; job {job.handed_to} took its place" if job.handed_to else ""

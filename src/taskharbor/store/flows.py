@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import JobNotFound
-from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_info, flow_status
+from taskharbor.model.job import OPERATIONS_QUEUE, FlowInfo, FlowStatus, JobInfo, State, flow_info, flow_status
 from taskharbor.model.times import Duration, duration, moment, round_up
-from taskharbor.store.pages import read_items
+from taskharbor.store.bulk.plan import is_operation, slice_id
+from taskharbor.store.pages import ItemsPage, read_items
 
 if TYPE_CHECKING:
     from taskharbor.store.access import StoreCall
@@ -73,6 +74,21 @@ async def flow(call: StoreCall, id: str) -> FlowInfo:
         return replace(info, status=flow_status([node.state for node in nodes]), nodes=nodes)
 
     return await call.ask(read)
+
+
+async def list_flows(driver: Driver, *, now: datetime, **query: Any) -> ItemsPage[FlowInfo]:
+    """A page of the flows that programs made: an operation over many jobs is kept as one, too, and has its own list."""
+    page = await driver.flows(now=now, **query)
+    if not page.items or OPERATIONS_QUEUE not in await driver.queues():
+        return ItemsPage(page.items, page.cursor)
+    return ItemsPage([flow for flow in page.items if not await _is_operation(driver, flow.id, now)], page.cursor)
+
+
+async def _is_operation(driver: Driver, flow_id: str, now: datetime) -> bool:
+    try:
+        return is_operation(await driver.inspect(slice_id(flow_id), now))
+    except JobNotFound:
+        return False
 
 
 async def read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, bool]:

@@ -26,6 +26,7 @@ SPARE_CHARS = 2  # shown beyond what tells the ids of a page apart, because the 
 
 _CHARS = "0-9A-HJKMNP-TV-Z"
 _GENERATED = re.compile(rf"[{_CHARS}]{{26}}({re.escape(JOIN_SUFFIX)})?").fullmatch
+_TOO_SHORT = re.compile(rf"0[{_CHARS}]{{0,{MIN_PREFIX_CHARS - 2}}}", re.ASCII | re.IGNORECASE).fullmatch
 _PREFIX = re.compile(rf"[{_CHARS}]{{{MIN_PREFIX_CHARS},25}}", re.ASCII | re.IGNORECASE).fullmatch
 
 
@@ -46,7 +47,9 @@ async def find_job(driver: Driver, typed: str, now: datetime) -> JobInfo:
     """The job with this id, or the only one whose generated id begins with it; JobNotFound, AmbiguousId."""
     try:
         return await driver.inspect(typed, now)
-    except JobNotFound:
+    except JobNotFound as error:
+        if _TOO_SHORT(typed):
+            raise JobNotFound(f"{error}; a prefix of an id has at least {MIN_PREFIX_CHARS} characters") from None
         if not is_prefix(typed):
             raise
     found = await _jobs_from(driver, typed.upper(), now)

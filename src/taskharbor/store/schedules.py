@@ -214,7 +214,7 @@ def not_found(name: str) -> ScheduleNotFound:
     """The error for a name that no schedule has."""
     return ScheduleNotFound(
         f"no schedule {name!r}: one that is declared in code is stored when a worker of that code starts; "
-        "harbor.schedules.list() shows all"
+        "`taskharbor schedule list` shows all"
     )
 
 

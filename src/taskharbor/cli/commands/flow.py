@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import FlowInfo, FlowStatus
 from taskharbor.ops import flow_view, json_output
-from taskharbor.store.flows import read_flow
+from taskharbor.store.flows import list_flows, read_flow
 from taskharbor.store.ids import flow_id
 from taskharbor.store.pages import ItemsPage, fill_page
 from taskharbor.store.text import command, plural, was
@@ -60,7 +61,7 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
     async def read(driver: Driver, now: datetime) -> tuple[ItemsPage[FlowInfo], datetime]:
         try:
             order = "-id" if newest else "id"
-            return await fill_page(driver.flows, now=now, order=order, **choose_time(query, now)), now
+            return await fill_page(partial(list_flows, driver), now=now, order=order, **choose_time(query, now)), now
         except ValueError as error:
             raise usage_error(f"--{error}") from error
 

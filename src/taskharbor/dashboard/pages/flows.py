@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from taskharbor.model.job import FlowInfo, FlowStatus
 from taskharbor.ops import json_output
 from taskharbor.ops.flow_view import next_commands, view_of
 from taskharbor.ops.operator import StoreReading
-from taskharbor.store.flows import read_flow
+from taskharbor.store.flows import list_flows, read_flow
 from taskharbor.store.ids import flow_id
 from taskharbor.store.pages import fill_page
 
@@ -29,7 +30,7 @@ async def flows(reading: StoreReading, query: PageQuery) -> PageContent:
         status = query.one_of("status", STATUSES, "")
     with as_bad_query():
         page = await fill_page(
-            reading.driver.flows,
+            partial(list_flows, reading.driver),
             query.whole("limit", PAGE_FLOWS, PAGE_FLOWS),
             reading.store.clock,
             now=reading.now,

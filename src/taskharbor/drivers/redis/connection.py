@@ -114,8 +114,8 @@ class RespConnection(asyncio.Protocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._set_timer()
-        self.transport.write(packed(commands[0]) if len(commands) == 1 else packed_all(commands))
-        try:
+        try:  # a command that cannot be packed is never sent, so nobody waits for its reply
+            self.transport.write(packed(commands[0]) if len(commands) == 1 else packed_all(commands))
             return await waiter
         finally:
             self._waiter = None

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable
 from urllib.parse import quote
@@ -83,7 +84,11 @@ def _make(path: str) -> None:
 def refuse_links(path: str) -> None:
     """Refuse a file with a second name (a hard link): SQLite finds a -wal file by the name of the database, so that two
     programs with two names would write to one file past each other."""
-    names = os.stat(path).st_nlink
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+        raise file_guard.lasting(f"{path}: expected a file, found {what}; name a file, such as sqlite:///jobs.db")
+    names = found.st_nlink
     if names > 1:
         raise file_guard.lasting(
             f"{path}: the file has {names} names (hard links), and SQLite keeps its -wal file by name: programs that "

@@ -206,10 +206,15 @@ _decode_state = msgspec.json.Decoder(OperationState).decode
 _decode_result = msgspec.json.Decoder(OperationResult).decode
 
 
+def slice_id(operation_id: str, number: int = 0) -> str:
+    """The id of a slice, by its number."""
+    return f"{operation_id}.{number:06}"
+
+
 def slice_record(operation_id: str, state: OperationState, now: datetime, run_at: datetime | None = None) -> JobRecord:
     """The job of a slice. Its id follows from the operation and its number, so the ids are in the order of slices."""
     return JobRecord(
-        id=f"{operation_id}.{state.number:06}",
+        id=slice_id(operation_id, state.number),
         type=OPERATION_TYPE,
         queue=OPERATIONS_QUEUE,
         payload=_encode_state(state),
