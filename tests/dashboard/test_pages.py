@@ -22,8 +22,9 @@ JOB = [
 ]  # fmt: skip
 QUEUE = ["queue", "paused", "workers", "jobs", "capped", "oldest_ready_at", "oldest_known"]
 SCHEDULE = [
-    "name", "queue", "type", "status", "cron", "every", "tz", "next_at", "last_at", "last_id", "paused", "edited",
-    "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap", "start_at", "end_at", "note", "upcoming",
+    "name", "queue", "type", "status", "cron", "every", "tz", "next_at", "last_at", "last_id", "deleted", "paused",
+    "edited", "declared", "fired", "missed", "skipped", "jitter", "catch_up", "overlap", "start_at", "end_at", "note",
+    "upcoming",
 ]  # fmt: skip
 KEYS = {
     "/": ["at", "queues", "workers", "attention"],

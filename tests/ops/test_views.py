@@ -12,11 +12,12 @@ from taskharbor.drivers import Fail, JobInfo, JobRecord, State
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import Figures, WorkerInfo, flow_info
+from taskharbor.ops import operator
 from taskharbor.ops.access import Access, AccessDenied
 from taskharbor.ops.attention import MAX_UNSERVED, read_attention
 from taskharbor.ops.flow_view import MAX_BOXES, graph_of, view_of
 from taskharbor.ops.job_view import timeline_of
-from taskharbor.ops.operator import OperatorSession, StoreReading
+from taskharbor.ops.operator import OperatorSession, PageTooSlow, StoreReading
 from taskharbor.store import queues as queue_rows
 from taskharbor.store.diagnose import word_for
 from taskharbor.store.figures import read_figures, series_of
@@ -183,15 +184,15 @@ def test_the_oldest_wait_is_that_of_all_queues_also_without_a_row(monkeypatch: p
 
 
 def test_a_page_that_is_empty_and_not_the_last_does_not_say_that_nothing_died():
-    """One looks at 10,000 of the dead, the highest ids first, and the one that died lately has the lowest."""
+    """One looks at 10,000 of the dead from either end of their ids, and the one that died lately is in the middle."""
 
     async def read(driver: Any) -> None:
-        dead = [JobRecord(id=f"{n:05}", type="t", queue="q") for n in range(10_010)]
+        dead = [JobRecord(id=f"{n:05}", type="t", queue="q") for n in range(20_010)]
         await driver.enqueue(dead, NOW - 300 * MINUTE)
         held = await driver.reserve(["q"], NOW - 300 * MINUTE, 600 * MINUTE, len(dead))
         old = NOW - 200 * MINUTE
-        await driver.settle([Fail(each.lease, "no", 1, old) for each in held if each.job.id != "00000"], old)
-        await driver.settle([Fail(each.lease, "no", 1, NOW) for each in held if each.job.id == "00000"], NOW)
+        await driver.settle([Fail(each.lease, "no", 1, old) for each in held if each.job.id != "10005"], old)
+        await driver.settle([Fail(each.lease, "no", 1, NOW) for each in held if each.job.id == "10005"], NOW)
         (point,) = await read_attention(driver, NOW, await read_queue_rows(driver, NOW), None)
         assert point.text == "10,000+ dead jobs: too many to tell whether any of them died in the last hour"
         assert point.level == "warning"
@@ -213,6 +214,24 @@ def test_what_needs_an_operator_is_read_without_payloads(monkeypatch: pytest.Mon
         points = await read_attention(driver, NOW, found, frozenset({"other"}))
         assert "unknown_type" in [point.code for point in points]
         assert set(asked) == {False}
+
+    on_memory(read)
+
+
+def test_the_largest_cause_comes_first_also_if_its_jobs_were_enqueued_long_before():
+    """The smaller cause has all the highest ids, and more of them than one page holds."""
+
+    async def read(driver: Any) -> None:
+        for error, number in (("BankDown", 1_500), ("TypoError", 1_100)):
+            jobs = [JobRecord(id=f"{error}-{at:05}", type=error, queue="q") for at in range(number)]
+            await driver.enqueue(jobs, NOW - 20 * MINUTE)
+            held = await driver.reserve(("q",), NOW, MINUTE, number, "w")
+            ends = [Fail(each.lease, "no", 1, NOW, "no", error_class=error, fingerprint=error) for each in held]
+            await driver.settle(ends, NOW)
+        points = await read_attention(driver, NOW, await read_queue_rows(driver, NOW), None)
+        kinds = [point.text for point in points if point.code == "dead_kind"]
+        assert sorted(text.split(" in ")[0] for text in kinds) == ["1,000+ × BankDown", "1,000+ × TypoError"]
+        assert any("More died in the last hour" in point.text for point in points)
 
     on_memory(read)
 
@@ -327,7 +346,7 @@ def test_a_timeline_ends_with_how_the_job_stands():
     assert [step.name for step in timeline_of(JobInfo(later, State.SCHEDULED), NOW)] == ["enqueued", "due"]
 
 
-def test_nobody_reads_who_may_not_and_a_read_takes_two_seconds_at_most():
+def test_nobody_reads_who_may_not_and_a_read_takes_two_seconds_at_most(monkeypatch: pytest.MonkeyPatch):
     async def run() -> None:
         harbor = Harbor("memory://")
 
@@ -341,6 +360,15 @@ def test_nobody_reads_who_may_not_and_a_read_takes_two_seconds_at_most():
         async def hang(reading: StoreReading) -> None:
             await asyncio.Event().wait()
 
+        with pytest.raises(PageTooSlow, match="this page took longer than"):
+            await OperatorSession(harbor, Access.view("vera"), timeout=0.01).read(hang)
+
+        async def never(self: Any) -> datetime:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+        monkeypatch.setattr(MemoryDriver, "server_time", never)
+        monkeypatch.setattr(operator, "ALIVE_TIMEOUT_S", 0.01)
         with pytest.raises(BackendUnavailable, match="did not answer within"):
             await OperatorSession(harbor, Access.view("vera"), timeout=0.01).read(hang)
         await harbor.aclose()

@@ -153,7 +153,7 @@ class Unarranged:
                 if chance < 0.08:
                     fields.append({"run_at": self.now + draw.randint(1, 40) * HOUR})
                 elif chance < 0.12:
-                    fields.append({"run_at": at + draw.randint(1, 90) * MINUTE})
+                    fields.append({"run_at": at + draw.randint(1, 25) * MINUTE})
                 elif chance < 0.3:
                     fields.append({"group": f"customer {draw.randint(1, 5)}", "group_limit": 3})
                 else:

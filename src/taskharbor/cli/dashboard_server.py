@@ -148,7 +148,8 @@ def sessions_of(harbor: Harbor, port: int, token: str | None, secure: bool = Fal
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; CommandError if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Named, because asyncio turns Nagle's algorithm off only for a socket that says so: else small answers wait 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))

@@ -42,7 +42,7 @@ from taskharbor.model.errors import (
 )
 from taskharbor.ops.access import Access, AccessDenied, Permission
 from taskharbor.ops.job_edit import BadEdit
-from taskharbor.ops.operator import OperatorSession, StoreReading, place_of
+from taskharbor.ops.operator import OperatorSession, PageTooSlow, StoreReading, place_of
 from taskharbor.store.text import safe_text
 from taskharbor.store.timefmt import format_duration
 
@@ -156,25 +156,28 @@ class DashboardApp:
         clock = self._harbor.clock
 
         async def read(reading: StoreReading) -> KeptPage:
-            return KeptPage(await route.read(reading, query), reading.now, clock.monotonic())
+            page = await route.read(reading, query)
+            return KeptPage(page, reading.now, clock.monotonic(), tuple(reading.late))
 
         stale = problem = ""
+        slow = False
         try:
             found = await session.read(read, route.timeout)
             if not query.json:
                 self._memory.keep(address, found)
-        except (DriverError, OSError) as error:
+        except (DriverError, PageTooSlow, OSError) as error:
             before = self._memory.find(address)
             if not _is_outage(error) or before is None or query.json:
                 raise
-            found, problem = before, safe_text(str(error))
+            found, problem, slow = before, safe_text(str(error)), isinstance(error, PageTooSlow)
             stale = format_duration(timedelta(seconds=max(clock.monotonic() - before.at, 0.0)))
         page = found.page
         if page.redirect is not None:
             return RedirectResponse(f"{_prefix(request)}{page.redirect}", 303)
         if query.json:
-            return json_answer(page.data)
+            return json_answer({**page.data, "late": found.late} if found.late else page.data)
         view = self._frame(request, session.access, page.title, route.nav)
+        view |= {"late": found.late, "slow": slow}
         view |= {"now": found.now, "stale": stale, "problem": problem, "topics": page.topics, "job_id": page.job}
         return HTMLResponse(render(page.template, view | page.view), headers={"vary": "accept"})
 
@@ -198,6 +201,8 @@ class DashboardApp:
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "problem": "",
             "stale": "",
+            "slow": False,
+            "late": (),
             "topics": (),
             "job_id": None,
         }
@@ -313,8 +318,9 @@ class DashboardApp:
             return RedirectResponse(access.login, 303)
         if isinstance(error, AccessDenied) and self._access is None:
             return HTMLResponse(render("closed.html", self._frame(request, access, "Closed", nav)), 403)
-        view = self._frame(request, access, _TITLES.get(status, "Error"), nav)
-        view |= {"text": text, "status": status}
+        slow = isinstance(error, PageTooSlow)
+        view = self._frame(request, access, "Too slow" if slow else _TITLES.get(status, "Error"), nav)
+        view |= {"text": text, "status": status, "slow": slow}
         if status == 503:
             view |= {"problem": text, "topics": ("store", "jobs")}
         return HTMLResponse(render("message.html", view), status)

@@ -23,6 +23,7 @@ class KeptPage:
     page: PageContent
     now: datetime
     at: float
+    late: tuple[str, ...] = ()  # parts that are missing because they took too long
 
 
 class PageMemory:

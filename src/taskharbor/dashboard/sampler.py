@@ -22,7 +22,7 @@ from taskharbor.drivers.heads import read_counts
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import JobNotFound, TaskHarborError
 from taskharbor.ops.access import Access
-from taskharbor.ops.operator import StoreReading, read_as
+from taskharbor.ops.operator import PageTooSlow, StoreReading, read_as
 from taskharbor.store.queues import cap_for
 from taskharbor.store.session import Store
 from taskharbor.store.text import safe_text
@@ -115,6 +115,8 @@ class Sampler:
         self.rounds += 1
         try:
             found = await read_as(self._harbor, SAMPLER, lambda reading: _sample(reading, jobs), ROUND_TIMEOUT_S)
+        except PageTooSlow:  # the store answers; the longer rest that follows is what it needs
+            return
         except (TaskHarborError, OSError) as error:
             self._tell(lambda viewer: set() if self._problem else {STORE}, safe_text(str(error)))
             return

@@ -1,7 +1,8 @@
 """What needs an operator, the most urgent first: the list at the top of an overview.
 
-Each point says in one sentence what is wrong, and names where to look. The cost is bounded: the newest NEWEST_DEAD dead
-jobs of the last hour, one page of waiting types, one of schedules, and a look for those that are due.
+Each point says in one sentence what is wrong, and names where to look. The cost is bounded: of the jobs that died in
+the last hour those with the highest and those with the lowest ids, because what died now may have been enqueued long
+ago; one page of waiting types, one of schedules, and a look for those that are due.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo, State, WorkerInfo
@@ -23,7 +25,7 @@ from taskharbor.store.text import one_line
 from taskharbor.store.timefmt import format_duration, relative
 
 RECENT = timedelta(hours=1)
-NEWEST_DEAD = 500
+PAGE_DEAD = 1_000  # with the highest ids, and as many with the lowest
 MAX_KINDS = 4
 MAX_NAMED = 3
 PAGE_SCHEDULES = 100
@@ -62,13 +64,14 @@ async def read_attention(
 async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[AttentionPoint]:
     if not found.totals.get("dlq"):
         return []
-    page = await driver.list(
-        state=State.DLQ, since=now - RECENT, order="-id", limit=NEWEST_DEAD, now=now, payloads=False
-    )
-    recent: Sequence[JobInfo] = page.items
+    died: dict[str, Any] = {"state": State.DLQ, "since": now - RECENT, "limit": PAGE_DEAD, "payloads": False}
+    page = await driver.list(order="-id", now=now, **died)
+    first = await driver.list(now=now, **died) if page.cursor is not None else page
+    recent: Sequence[JobInfo] = list({info.job.id: info for info in (*first.items, *page.items)}.values())
+    complete = page.cursor is None
     if not recent:
         number = f"{_number(found, 'dlq')} dead jobs"
-        if page.cursor is None:
+        if complete:
             return [AttentionPoint("dead", "note", f"{number}, none of them in the last hour", page="dead")]
         text = f"{number}: too many to tell whether any of them died in the last hour"
         return [AttentionPoint("dead", "warning", text, page="dead")]
@@ -77,9 +80,12 @@ async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[Attenti
     for row in rows[:MAX_KINDS]:
         kind = await read_kind(driver, now, row)
         job = kind.sample.job
-        what = f"{row.n:,}{'+' if page.cursor is not None else ''} × {one_line(job.error_class or 'dead')}"
+        what = f"{row.n:,}{'' if complete else '+'} × {one_line(job.error_class or 'dead')}"
         text = f"{what} in {one_line(job.type)}, newest {relative(row.newest, now)}"
         points.append(AttentionPoint("dead_kind", "problem", text, kind.error, "dead", row.value))
+    if not complete:
+        text = "More died in the last hour than are counted here; Dead letters counts further"
+        points.append(AttentionPoint("dead", "warning", text, page="dead"))
     if len(rows) > MAX_KINDS:
         text = f"{len(rows) - MAX_KINDS} more kinds of dead jobs in the last hour"
         points.append(AttentionPoint("dead", "warning", text, page="dead"))
@@ -92,7 +98,11 @@ def _queues(found: QueueRows) -> list[AttentionPoint]:
     for row in found.rows:
         if row.paused:
             ready = row.counts.get("ready", 0)
-            number = "no jobs are ready" if not ready else f"{ready:,} job{'' if ready == 1 else 's'} ready"
+            number = (
+                "no jobs are ready"
+                if not ready
+                else f"{ready:,}{'+' if ready >= row.cap else ''} job{'' if ready == 1 else 's'} ready"
+            )
             text = f"Queue {one_line(row.name)} is paused: {number}{_waits(row.lag)}"
             points.append(AttentionPoint("paused", "warning", text, page="queues", about=row.name))
     alone = sorted((name for name in found.unserved if name not in paused), key=lambda name: -found.unserved[name])

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from taskharbor.client.store_calls import StoreCalls
 from taskharbor.drivers.base import Driver
 from taskharbor.drivers.dsn import redact as without_password
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 from taskharbor.ops.access import Access, Permission
 from taskharbor.ops.actions import Actions
 
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_TIMEOUT_S = 2.0  # for all calls of one page: a person waits
+PART_MARGIN_S = 0.2  # before that limit, a part of a page that is not there is left out
+ALIVE_TIMEOUT_S = 0.5  # for the question whether a store answers at all
+
+
+class PageTooSlow(TaskHarborError):
+    """A page took too long to read, from a store that answers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +44,20 @@ class StoreReading:
     access: Access
     place: str  # the store's address, without a password
     declared: frozenset[str] | None  # the types of its tasks; None: not known
+    deadline: float  # by the loop's time
+    late: list[str] = field(default_factory=list)  # the parts that took too long
+
+    async def part(self, name: str, read: Awaitable[T], otherwise: T) -> T:
+        """A part of a page that is shown without it if reading it takes too long."""
+        limit = asyncio.timeout_at(self.deadline - PART_MARGIN_S)
+        try:
+            async with limit:
+                return await read
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.late.append(name)
+            return otherwise
 
     @property
     def actions(self) -> Actions:
@@ -74,24 +94,38 @@ class OperatorSession:
         return Actions(self._harbor._store, self._access)
 
     async def read(self, read: Callable[[StoreReading], Awaitable[T]], timeout: float | None = None) -> T:
-        """What `read` finds in the store; BackendUnavailable if that takes too long."""
+        """What `read` finds in the store; PageTooSlow if that takes too long."""
         return await read_as(self._harbor, self._access, read, timeout or self._timeout)
 
 
 async def read_as(harbor: Harbor, access: Access, read: Callable[[StoreReading], Awaitable[T]], timeout: float) -> T:
-    """What `read` finds in the store for a person; BackendUnavailable if that takes too long."""
+    """What `read` finds in the store for a person; PageTooSlow if that takes too long, and BackendUnavailable if the
+    store does not answer at all."""
     access.check(Permission.VIEW)
-    limit = asyncio.timeout(timeout)
+    deadline = asyncio.get_running_loop().time() + timeout
+    limit, store, driver = asyncio.timeout_at(deadline), harbor._store, None
     try:
         async with limit:
-            store = harbor._store
             driver = await store.awaited.driver(0)
             declared = frozenset(harbor.tasks) or None
-            return await read(StoreReading(driver, store.clock.now(), store, access, place_of(harbor), declared))
+            return await read(
+                StoreReading(driver, store.clock.now(), store, access, place_of(harbor), declared, deadline)
+            )
     except TimeoutError:
         if not limit.expired():
             raise
+        if driver is not None and await _answers(driver):
+            raise PageTooSlow(f"this page took longer than {timeout:g} s; the store answers, but slowly") from None
         raise BackendUnavailable(f"the store did not answer within {timeout:g} s") from None
+
+
+async def _answers(driver: Driver) -> bool:
+    try:
+        async with asyncio.timeout(ALIVE_TIMEOUT_S):
+            await driver.server_time()
+    except (TimeoutError, TaskHarborError, OSError):
+        return False
+    return True
 
 
 def place_of(harbor: Harbor) -> str:

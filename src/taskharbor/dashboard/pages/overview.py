@@ -17,13 +17,14 @@ async def overview(reading: StoreReading, query: PageQuery) -> PageContent:
     """The first page."""
     span = query.one_of("span", tuple(SPANS), DEFAULT_SPAN)
     found = await read_busiest_rows(reading.driver, reading.now, MAX_QUEUES)
-    points = await read_attention(reading.driver, reading.now, found, reading.declared)
-    figures = await read_figures(reading.driver, reading.now, span, among=found.names)
+    looked = read_attention(reading.driver, reading.now, found, reading.declared)
+    points = await reading.part("what needs you", looked, None)
+    figures = await reading.part("charts", read_figures(reading.driver, reading.now, span, among=found.names), None)
     data = {
         "at": reading.now,
         "queues": [row.as_json() for row in found.rows],
         "workers": [json_output.worker(worker) for worker in found.workers],
-        "attention": [{"code": point.code, "level": point.level, "text": point.text} for point in points],
+        "attention": [{"code": point.code, "level": point.level, "text": point.text} for point in points or ()],
     }
     view = {"found": found, "points": points, "figures": figures, "span": span, "spans": tuple(SPANS), "tiles": TILES}
     return PageContent("overview.html", "Overview", data, view, ("jobs", "workers", "figures"))

@@ -33,7 +33,7 @@ async def queue(reading: StoreReading, query: PageQuery) -> PageContent:
         check_name(name, "queue")
     span = query.one_of("span", tuple(SPANS), DEFAULT_SPAN)
     found = await read_queue_rows(driver, now, only=name)
-    figures = await read_figures(driver, now, span, name)
+    figures = await reading.part("charts", read_figures(driver, now, span, name), None)
     head = (await read_heads(driver, [name], now, NEXT_JOBS))[name]
     coming = [without_content(info) for info in await read_records(driver, head.next, now)]
     running = await driver.list(queue=name, state=State.INFLIGHT, limit=NEXT_JOBS, now=now, payloads=False)

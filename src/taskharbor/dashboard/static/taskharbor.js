@@ -60,7 +60,7 @@ document.addEventListener("input", (event) => {
 });
 
 // Live: one stream while the tab is visible; a page reads again when something changed that it shows
-let stream = null, paused = false, waiting = false, refreshing = false, last = 0, problem = "";
+let stream = null, paused = false, waiting = false, refreshing = false, last = 0, rest = 1000, problem = "";
 function held() {
   const active = document.activeElement;
   const typing = active && main().contains(active) && active.matches("input:not([type=checkbox]), textarea");
@@ -86,7 +86,7 @@ async function refresh(forced = false) {
   if (refreshing) { waiting = true; return; }
   refreshing = true;
   waiting = false;
-  last = Date.now();
+  const began = last = Date.now();
   try {
     const reply = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
     if (reply.redirected) return location.assign(reply.url);
@@ -95,11 +95,13 @@ async function refresh(forced = false) {
     if (fresh && (forced || !held())) { Idiomorph.morph(main(), fresh); htmx.process(main()); morphed(); } else waiting = true;
   } catch { /* the next change, or the next look, tries again */ }
   refreshing = false;
+  last = Date.now();
+  rest = Math.min(60000, Math.max(1000, last - began < 500 ? 0 : 20 * (last - began))); // a page that is slow rests, as the sampler does
   if (waiting) soon();
 }
 function soon() {
   waiting = true;
-  setTimeout(() => { if (waiting && !paused && !document.hidden && !held()) refresh(); }, Math.max(0, 1000 - (Date.now() - last)));
+  setTimeout(() => { if (waiting && !paused && !document.hidden && !held()) refresh(); }, Math.max(0, rest - (Date.now() - last)));
 }
 function trouble(text) {
   const place = $("#trouble");
@@ -137,7 +139,7 @@ setInterval(() => {
   if (waiting && !refreshing) soon();
   const quiet = !stream || stream.readyState !== EventSource.OPEN;
   if (quiet) connect();
-  if (main().dataset.topics && quiet && Date.now() - last > 10000 && !paused && !document.hidden && !held()) refresh();
+  if (main().dataset.topics && quiet && Date.now() - last > Math.max(10000, rest) && !paused && !document.hidden && !held()) refresh();
 }, 1000);
 function toggleLive() { paused = !paused; paused ? disconnect() : (connect(), refresh()); status(); }
 
