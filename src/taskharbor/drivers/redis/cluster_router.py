@@ -365,6 +365,8 @@ class ClusterRouter(Router):
 
     async def strays(self, pace_ms: int) -> list[str]:
         """Queues in which messages were expected lately, and a few of all others: those may be forgotten."""
+        if await self.endpoint.ask("EXISTS", TENDED, key=TENDED):
+            return []
         if not await self.endpoint.write("SET", TENDED, "1", "NX", "PX", pace_ms, key=TENDED):
             return []
         busy, known = await self._walk(BUSY, STRAYS), await self._walk(QUEUES, MAX_KNOWN_VISITS)

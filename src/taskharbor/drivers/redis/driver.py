@@ -23,8 +23,9 @@ from taskharbor.drivers.redis.flows import FlowPages, cancel_flow
 from taskharbor.drivers.redis.housekeeping import Housekeeper
 from taskharbor.drivers.redis.job_pages import JobPages
 from taskharbor.drivers.redis.options import parse
-from taskharbor.drivers.redis.reading import JobReader, arrivals, heads
+from taskharbor.drivers.redis.reading import JobReader, arrivals, claim, heads, holds_any, next_work
 from taskharbor.drivers.redis.records import EDGES, MAX_PLAIN_VALUES, can_be_queue, moment_of, reserved, up_to_ms
+from taskharbor.drivers.redis.resp import monotonic
 from taskharbor.drivers.redis.settle import settle
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.redis.sweeping import Sweeper, damage_report
@@ -61,7 +62,33 @@ class _Opened:
         self.reader = JobReader(self.store)
         self.sweeper = Sweeper(self.store)
         self.housekeeper = Housekeeper(self.store)
-        self.hints = ArrivalHints(endpoint.connection, partial(arrivals, self.store), endpoint.options.database)
+        self.hints = ArrivalHints(
+            endpoint.connection,
+            partial(arrivals, self.store),
+            partial(claim, self.store),
+            self._look,
+            endpoint.options.database,
+        )
+        self._reserved_at = (0, 0.0)  # the latest `now` of a reserve, and when that was
+        self._drained: set[tuple[str, ...]] = set()  # queues in which the last reserve found nothing
+
+    def note_reserve(self, queues: Sequence[str], now: int, granted: bool) -> None:
+        """What a reserve found, and when that was."""
+        self._reserved_at = max(self._reserved_at, (now, monotonic()))
+        if granted:
+            self._drained.discard(tuple(queues))
+        else:
+            self._drained.add(tuple(queues))
+
+    async def is_empty(self, queues: Sequence[str]) -> bool:
+        """Whether queues in which nothing was found before hold nothing to reserve: one command instead of a script."""
+        if self.store.router.divides or tuple(queues) not in self._drained:
+            return False
+        return not await holds_any(self.store, queues)
+
+    async def _look(self, queues: Sequence[str]) -> float | None:
+        now, at = self._reserved_at
+        return await next_work(self.reader, queues, now + int((monotonic() - at) * 1000) if now else 0)
 
     async def close(self) -> None:
         await self.housekeeper.close()
@@ -178,9 +205,12 @@ class RedisDriver(Driver):
             return []
         moment, housekeeper = to_ms(now), self.opened.housekeeper
         housekeeper.serve(names, moment)
+        if await self.opened.is_empty(names):
+            return []
         granted = await self._reserve(names, moment, lease_for, limit, worker)
         if not granted and await housekeeper.wait_for_first_round():  # it may have delivered a job
             granted = await self._reserve(names, moment, lease_for, limit, worker)
+        self.opened.note_reserve(names, moment, bool(granted))
         return granted
 
     async def _reserve(
@@ -227,6 +257,10 @@ class RedisDriver(Driver):
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         return await self.opened.hints.wait([name for name in queues if can_be_queue(name)], timeout)
+
+    def is_hinted(self) -> bool:
+        """While its subscription is up: `wait` looks each second for what comes without a hint, or falls due."""
+        return self._opened is not None and self._opened.hints.is_listening()
 
     # Pause
 

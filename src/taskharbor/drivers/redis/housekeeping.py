@@ -28,6 +28,7 @@ T = TypeVar("T")
 ROUND_EVERY_S = 2.0  # between two rounds
 ROUND_S = 1.0  # of work in a round; the rest comes in the next
 PACE_MS = 1800  # for which no other client looks after a queue that was visited
+STRAYS_PACE_MS = 5800  # the same for the queues of others
 VISIT_S = 3.0  # for one queue: a visit to a node that is away is given up
 REST_S = 10.0  # for which a queue that failed is left alone
 MAX_OWN_QUEUES = 32  # of those that a worker serves, in one round
@@ -106,7 +107,7 @@ class Housekeeper:
         end = asyncio.get_running_loop().time() + ROUND_S
         own = await self._safely("the queues of this worker", self._next_own()) or []
         await self._visit_all(own, end)
-        others = await self._safely("the queues of others", self._store.router.strays(PACE_MS)) or []
+        others = await self._safely("the queues of others", self._store.router.strays(STRAYS_PACE_MS)) or []
         await self._visit_all([queue for queue in others if queue not in self._queues], end)
         self.rounds += 1
         self._first.set()

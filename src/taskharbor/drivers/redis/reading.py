@@ -22,6 +22,7 @@ from taskharbor.drivers.redis.resp import monotonic
 from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES, Where, sliced
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.drivers.redis.wait import CLAIM_MS
 from taskharbor.drivers.refusals import no_flow
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import FlowInfo, JobInfo, QueueHead, State, flow_info
@@ -215,6 +216,53 @@ async def arrivals(store: RedisStore, queues: Sequence[str]) -> dict[str, int]:
 
     found = zip(queues, await store.each_home(queues, read), strict=True)
     return {queue: records.whole(number) for queue, number in found if not isinstance(number, BackendUnavailable)}
+
+
+READY = ("wait", "th:prio", "groups:ready")
+TIMED = ("delayed", "active")
+MAX_LOOKED_QUEUES = 100  # in one command
+MAX_PROBED_QUEUES = 4  # each by itself; for more, one script
+
+
+async def claim(store: RedisStore, queue: str, name: str) -> bool:
+    """Store a claim on a job that was announced, unless another driver has."""
+    key = f"{{{queue}}}:th:woken:{name}"
+    return bool(await store.endpoint.ask("SET", key, "1", "NX", "PX", CLAIM_MS, key=key))
+
+
+async def holds_any(store: RedisStore, queues: Sequence[str], names: Sequence[str] = READY + TIMED) -> bool:
+    """Whether any of these queues has one of these keys. Without any a reserve finds nothing."""
+
+    async def ask(some: Sequence[str]) -> bool:
+        keys = [f"{{{queue}}}:{name}" for queue in some for name in names]
+        return bool(await store.endpoint.ask("EXISTS", *keys, key=keys[0]))
+
+    calls = [
+        (home, partial(ask, some))
+        for home, positions in store.router.by_home(queues)
+        for some in sliced([queues[position] for position in positions], MAX_LOOKED_QUEUES)
+    ]
+    return True in await store.router.each(calls)
+
+
+async def next_work(reader: JobReader, queues: Sequence[str], now: int) -> float | None:
+    """In how many seconds a reserve may find something: 0 or less for now; None if nothing is there. An empty store
+    costs one command, however many queues."""
+    store = reader.store
+    if not await holds_any(store, queues):
+        return None
+    if await holds_any(store, queues, READY):
+        return 0.0
+    if len(queues) > MAX_PROBED_QUEUES:
+        at = await reader.upcoming(queues, 0)
+        return None if at is None else (at - now) / 1000
+    keys = [(queue, f"{{{queue}}}:{name}") for queue in queues for name in TIMED]
+    calls = [
+        (store.router.home_of(queue), partial(store.endpoint.ask, "ZRANGE", key, 0, 0, "WITHSCORES", key=key))
+        for queue, key in keys
+    ]
+    found = [reply for reply in await store.router.each(calls) if reply and not isinstance(reply, BackendUnavailable)]
+    return min(((float(reply[1]) - now) / 1000 for reply in found), default=None)
 
 
 def _last_in_place(found: dict[str, JobInfo], id: str) -> JobInfo:

@@ -202,6 +202,8 @@ class Router:
 
     async def strays(self, pace_ms: int) -> list[str]:
         """Queues of others that may need looking after; none if another worker did that in the last `pace_ms`."""
+        if await self.endpoint.ask("EXISTS", TENDED, key=TENDED):
+            return []
         if not await self.endpoint.write("SET", TENDED, "1", "NX", "PX", pace_ms, key=TENDED):
             return []
         self._strays, found = await self.endpoint.ask("SSCAN", WATCHED, self._strays, "COUNT", STRAYS, key=WATCHED)

@@ -1,13 +1,18 @@
 """Hints that work may have arrived: one subscription for each driver, opened by the first `wait`.
 
-Scripts publish to the channel of a queue whenever a reserve may find more than before. A lost subscription is opened
-again; until then `wait` checks the queues from time to time. A lost hint costs latency, never a job.
+Scripts publish to the channel of a queue whenever a reserve may find more than before: the number of the last arrival,
+and how many jobs there are more. All idle drivers hear it. Those that claim one of these jobs first end their wait, the
+others go on waiting: so a job wakes one worker, not all. A driver that won its last claims does not wait for the reply.
+
+Once a second a driver that waits looks for itself: for jobs of clients that send no hints, for what falls due, and for
+jobs whose hint was lost or whose claimant died. A lost hint costs latency, never a job.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -15,27 +20,49 @@ from redis.exceptions import RedisError
 
 from taskharbor.drivers.redis.connection import PubSubListener, RespConnection
 from taskharbor.drivers.redis.scripts import wake
+from taskharbor.model.errors import TaskHarborError
 
-CHECK_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0
 SUBSCRIBE_S = 2.0  # for which a wait lets the subscription come up
+CLAIM_MS = 2000  # for which a claim is kept
+MAX_CLAIMED = 50  # a hint of more jobs wakes all
+MAX_TRIES = 3  # claims for one hint
+SURE_WINS = 20  # claims won in a row, after which there seem to be no others
 
 LastArrivals = Callable[[Sequence[str]], Awaitable[dict[str, int]]]
+Claim = Callable[[str, str], Awaitable[bool]]
+Look = Callable[[Sequence[str]], Awaitable[float | None]]
 
 
 class ArrivalHints:
-    """The waiters of one driver."""
+    """The waiters of one driver. `claim`: store the name of a claim in a queue, unless it is there; `look`: in how many
+    seconds a reserve may find something, 0 or less for now, None for never."""
 
     def __init__(
-        self, connect: Callable[[], Awaitable[RespConnection]], last_arrivals: LastArrivals, database: int = 0
+        self,
+        connect: Callable[[], Awaitable[RespConnection]],
+        last_arrivals: LastArrivals,
+        claim: Claim,
+        look: Look,
+        database: int = 0,
     ) -> None:
         self._connect = connect
         self._last_arrivals = last_arrivals
+        self._claim = claim
+        self._look = look
         self._wake = wake(database)
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
         self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._claiming: set[asyncio.Task[None]] = set()
+        self._wins = 0  # in a row
         self._listener: PubSubListener | None = None
         self._subscribed: dict[str, asyncio.Event] = {}
+
+    def is_listening(self) -> bool:
+        """Whether hints of all queues that were waited for arrive."""
+        events = self._subscribed.values()
+        return self._listener is not None and bool(events) and all(event.is_set() for event in events)
 
     def drained(self, queue: str, arrival: int) -> None:
         """A reserve left nothing in the queue."""
@@ -46,25 +73,78 @@ class ArrivalHints:
         loop = asyncio.get_running_loop()
         deadline, names = loop.time() + timeout, frozenset(queues)
         await self._subscribe(queues, timeout)
+        is_first = True
         while True:
             waiter: asyncio.Future[bool] = loop.create_future()
-            self._waiters[waiter] = names  # before the check: nothing that comes after it is missed
+            self._waiters[waiter] = names  # before the look: nothing that comes after it is missed
             timer = None
             try:
-                arrived = await self._last_arrivals(queues)
-                if any(number != self._seen.get(queue, 0) for queue, number in arrived.items()):
-                    self._seen.update(arrived)
-                    return True
-                left = deadline - loop.time()
-                if left <= 0:
-                    return False
-                timer = loop.call_later(min(left, CHECK_EVERY_S), _settle_waiter, waiter, False)
+                pause = LOOK_EVERY_S
+                if is_first:
+                    if await self._has_news(queues):
+                        return True
+                    is_first = False
+                elif loop.time() < deadline and (seconds := await self._look(queues)) is not None:
+                    if seconds <= 0:
+                        return True
+                    pause = min(pause, seconds)
+                if (left := deadline - loop.time()) <= 0:
+                    return waiter.done() and waiter.result()
+                timer = loop.call_later(min(left, pause), _settle_waiter, waiter, False)
                 if await waiter:
                     return True
             finally:
                 del self._waiters[waiter]
                 if timer is not None:
                     timer.cancel()
+
+    # Claims
+
+    async def _has_news(self, queues: Sequence[str]) -> bool:
+        """Whether there is an arrival since this driver found nothing that no other driver has claimed."""
+        arrived = await self._last_arrivals(queues)
+        news = {queue: number for queue, number in arrived.items() if number != self._seen.get(queue, 0)}
+        for queue, number in news.items():
+            seen = self._seen.get(queue, 0)
+            self._seen[queue] = number
+            is_few = 0 < number - seen <= MAX_TRIES
+            if self._wins >= SURE_WINS or not is_few:
+                return True
+            for each in range(number, seen, -1):
+                if await self._claim(queue, f"{each}:0"):
+                    return True
+        return False
+
+    def _hear(self, queue: str, said: bytes) -> None:
+        if not any(queue in queues for queues in self._waiters.values()):
+            return None  # the next wait sees the number
+        number, _, count = said.partition(b" ")
+        if not (number.isdigit() and count.isdigit() and 0 < int(count) <= MAX_CLAIMED):
+            return self._end_waits(queue)
+        task = asyncio.create_task(self._try_claim(queue, int(number), int(count)), name="taskharbor-claim")
+        self._claiming.add(task)
+        task.add_done_callback(self._claiming.discard)
+        return None
+
+    async def _try_claim(self, queue: str, number: int, count: int) -> None:
+        if self._wins >= SURE_WINS:
+            self._end_waits(queue)
+        first = random.randrange(count)
+        try:
+            for place in range(first, first + min(count, MAX_TRIES)):
+                if await self._claim(queue, f"{number}:{place % count}"):
+                    self._wins += 1
+                    return self._end_waits(queue)
+        except TaskHarborError:
+            return self._end_waits(queue)  # nobody knows: the reserve finds out
+        self._wins = 0
+        self._seen[queue] = max(self._seen.get(queue, 0), number)
+        return None
+
+    def _end_waits(self, queue: str) -> None:
+        for waiter, queues in self._waiters.items():
+            if queue in queues:
+                _settle_waiter(waiter, True)
 
     # Listening
 
@@ -113,18 +193,17 @@ class ArrivalHints:
         kind, name, *_ = reply
         queue = name.decode(errors="replace")[1:].removesuffix("}:" + self._wake)
         if kind == b"message":
-            for waiter, queues in self._waiters.items():
-                if queue in queues:
-                    _settle_waiter(waiter, True)
+            self._hear(queue, reply[2])
         elif kind == b"subscribe" and queue in self._subscribed:
             self._subscribed[queue].set()
 
     async def close(self) -> None:
         """Stop listening."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        tasks = [*self._claiming, *([] if task is None else [task])]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._subscribed.clear()
 
 

@@ -42,5 +42,5 @@ for index = 1, count do
 end
 if INDEXED then index_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids)) end
 stats_plain(q, now, 'enqueue', waiting)
-call('PUBLISH', key(q, WAKE), q)
+call('PUBLISH', key(q, WAKE), n(sto + count) .. ' ' .. n(count))
 return 'OK'

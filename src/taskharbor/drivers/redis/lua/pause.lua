@@ -9,7 +9,7 @@ end
 local was = call('DEL', key(q, 'paused'))
 if was > 0 then
   th.next_arrival(q)
-  th.hint(q)
+  th.hint(q, 1000)     -- all that wait there
 end
 th.finish()
 return was

@@ -4,7 +4,7 @@
 local moved = {}      -- queue → id → lane of OmniQ's index, or false: none
 local grouped = {}    -- queue → by how much the number of waiting grouped jobs changed
 local steps = {}      -- queue → what happened there: enqueue, reserve, finish → true
-local hinted = {}     -- queue → true: a reserve may find more than before
+local hinted = {}     -- queue → how many jobs more than before a reserve may find there
 
 function th.index(q, id, lane)
   local ids = moved[q]
@@ -18,8 +18,8 @@ function th.note_step(q, what)
   found[what] = true
 end
 
-function th.hint(q)
-  hinted[q] = true
+function th.hint(q, count)
+  hinted[q] = (hinted[q] or 0) + (count or 1)
 end
 
 local function write_index(q, ids)
@@ -51,5 +51,7 @@ function th.finish()
     write_index(q, ids)
     write_stats(q, n(th.now), grouped[q] or 0, steps[q] or {})
   end
-  for q in pairs(hinted) do call('PUBLISH', key(q, WAKE), q) end
+  for q, count in pairs(hinted) do
+    call('PUBLISH', key(q, WAKE), n(finite(try('GET', key(q, 'th:seq'))) or 0) .. ' ' .. n(count))
+  end
 end

@@ -106,8 +106,8 @@ end
 local function append(q, plain)
   if #plain[q] == 0 then return end
   many('RPUSH', safe_key(q, 'wait'), plain[q])
+  th.hint(q, #plain[q])
   plain[q] = {}
-  th.hint(q)
 end
 
 local function place_other(q, id, job, fields, run_at, sto, flows)
