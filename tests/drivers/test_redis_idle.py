@@ -14,7 +14,7 @@ pytestmark = pytest.mark.lane("redis")
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(minutes=5)
-PAUSE_S = 60.0  # a worker that hears hints asks rarely
+PAUSE_S = 60.0  # between two reserves of a worker that gets hints
 
 
 class Idle:

@@ -16,7 +16,7 @@ from taskharbor.drivers.transactions import Transaction, TransactionSync
 from taskharbor.drivers.wrapped import WrappedDriver
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
-from taskharbor.model.bounds import check_job, check_name, check_record, check_spawn, clean_error
+from taskharbor.model.bounds import check_enqueue, check_job, check_name, check_record, check_spawn, clean_error
 from taskharbor.model.errors import (
     BackendUnavailable,
     DriverError,
@@ -109,6 +109,7 @@ __all__ = [
     "WrappedDriver",
     "WrongConnection",
     "WrongState",
+    "check_enqueue",
     "check_job",
     "check_name",
     "check_record",

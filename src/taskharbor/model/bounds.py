@@ -29,6 +29,7 @@ MAX_NOTE_BYTES = 1024
 MAX_FIGURES_PER_MINUTE = 64
 MAX_DEPENDENCIES = 20_000
 MAX_SPAWN_JOBS = 10_000
+MAX_ENQUEUED_JOBS = 50_000  # in one call, which is atomic: one script, statement or transaction holds up the others
 MAX_KEEP_FOR = timedelta(days=3650)
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 _MAX_TIMEOUT = timedelta(milliseconds=INT_MAX)
@@ -161,6 +162,17 @@ def check_record(job: JobRecord, *, shown: bool = False) -> None:
         check_name(job.handed_to, "handed_to")
     if job.result is not None:
         _expect(job.result, bytes, "result", "bytes")
+
+
+def check_enqueue(jobs: Sequence[JobRecord], max_payload: int = MAX_PAYLOAD_BYTES) -> None:
+    """Raise InvalidJob if one call enqueues too many jobs, or one of them is out of bounds."""
+    if len(jobs) > MAX_ENQUEUED_JOBS:
+        raise InvalidJob(
+            f"enqueue: expected at most {MAX_ENQUEUED_JOBS} jobs in one call, got {len(jobs)}; nothing is stored: "
+            "divide them among several calls"
+        )
+    for job in jobs:
+        check_job(job, max_payload)
 
 
 def check_spawn(spawn: Sequence[JobRecord]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
-from taskharbor.drivers import FLOW_CANCELLED_REASON, Ack, Enqueued, JobRecord, State, check_job
+from taskharbor.drivers import FLOW_CANCELLED_REASON, Ack, Enqueued, JobRecord, State, check_enqueue
 from taskharbor.drivers.kit import Facts, JobFacts, Lookup, Plan, as_new, heir_of, plan_jobs, run_plan
 from taskharbor_mystore.connection import Session
 from taskharbor_mystore.flows import link, waiting_for
@@ -15,8 +15,7 @@ from taskharbor_mystore.rows import Row, finish, insert, load, make_ready, note_
 
 def enqueue(session: Session, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
     """Store jobs, all or none."""
-    for job in jobs:
-        check_job(job, max_payload)
+    check_enqueue(jobs, max_payload)
     plan = plan_of(session, jobs)
     store_jobs(session, plan.fresh.values(), now)
     return plan.results

@@ -10,6 +10,10 @@ from taskharbor.drivers import Enqueued, InvalidJob, JobRecord, State, replace
 from taskharbor.model.job import EPOCH
 
 ATOMIC = "The call is atomic: all jobs are stored, or none."
+BOUNDS = (
+    "A job has at most 20,000 dependencies, a spawn at most 10,000 jobs, and an enqueue at most 50,000; more is "
+    "`InvalidJob`."
+)
 AS_GIVEN = "A stored record comes back as it was given, byte for byte."
 
 
@@ -167,3 +171,18 @@ async def call_may_be_sent_again(env: Environment) -> None:
     assert await env.put(*jobs) == [Enqueued(job.id, False) for job in jobs]
     assert await env.put(*jobs, at=5) == [Enqueued(job.id, True) for job in jobs]
     assert await env.counts() == {"ready": 3}
+
+
+@case(ATOMIC, BOUNDS)
+async def number_of_jobs_in_a_call(env: Environment) -> None:
+    """Also where most of them are the same job: what counts is the call."""
+    first, other = env.job(), env.job()
+    said = ""
+    try:
+        await env.driver.enqueue([first, *[other] * 50_000], env.now)
+    except InvalidJob as refused:
+        said = str(refused)
+    assert "50000" in said, f"an error that names the size; got {said!r}"
+    assert (await env.driver.list(queue=env.queue, now=env.now)).items == ()
+    await env.add()
+    assert len((await env.driver.list(queue=env.queue, now=env.now)).items) == 1

@@ -304,7 +304,10 @@ async def waiting_for_in_order(env: Environment) -> None:
     )
 
 
-@case("A job has at most 20,000 dependencies, and a spawn at most 10,000 jobs; more is `InvalidJob`.")
+@case(
+    "A job has at most 20,000 dependencies, a spawn at most 10,000 jobs, and an enqueue at most 50,000; more is "
+    "`InvalidJob`."
+)
 async def number_of_dependencies(env: Environment) -> None:
     first = await env.add()
     await invalid(env, env.job(depends_on=(first.id,) * 20_001))

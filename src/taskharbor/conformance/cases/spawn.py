@@ -25,7 +25,10 @@ RESULTS = (
     "`results(ids)` returns by id what each job that is done returned, None if that was None, and follows `handed_to`."
 )
 LEFT_OUT = "`results` leaves out ids whose jobs are not done, and ids without a record."
-BOUNDS = "A job has at most 20,000 dependencies, and a spawn at most 10,000 jobs; more is `InvalidJob`."
+BOUNDS = (
+    "A job has at most 20,000 dependencies, a spawn at most 10,000 jobs, and an enqueue at most 50,000; more is "
+    "`InvalidJob`."
+)
 
 
 async def hand_over(env: Environment, held: Reserved, *spawn: JobRecord, at: float = 0) -> None:

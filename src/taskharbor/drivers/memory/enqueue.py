@@ -15,7 +15,7 @@ from taskharbor.drivers.memory.flows import join_or_block, link
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, as_new, plan_jobs, run_plan
-from taskharbor.model.bounds import check_job
+from taskharbor.model.bounds import check_enqueue
 from taskharbor.model.job import JobRecord, State
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.outcome import Ack
@@ -23,8 +23,7 @@ from taskharbor.model.outcome import Ack
 
 def enqueue(store: MemoryStore, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
     """Store jobs, all or none; InvalidJob if one of them cannot be stored."""
-    for job in jobs:
-        check_job(job, max_payload)
+    check_enqueue(jobs, max_payload)
     plan = plan_of(store, jobs)
     store_jobs(store, plan.fresh.values(), now)
     return plan.results

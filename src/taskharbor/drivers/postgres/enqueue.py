@@ -9,7 +9,7 @@ from typing import Any
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, Planning, in_cycle, plan_jobs
 from taskharbor.drivers.postgres.records import StoredState, base64_of, to_json, to_row
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
-from taskharbor.model.bounds import check_job
+from taskharbor.model.bounds import check_enqueue
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -26,10 +26,8 @@ def enqueue(
     schema: str, jobs: Sequence[JobRecord], now: datetime, max_payload: int, *, callers_transaction: bool = False
 ) -> Program[list[Enqueued]]:
     """Store jobs, all or none. `callers_transaction`: on the caller's connection, whose transaction may stay open."""
-    size = 0
-    for job in jobs:
-        check_job(job, max_payload)
-        size += len(job.payload)
+    check_enqueue(jobs, max_payload)
+    size = sum([len(job.payload) for job in jobs])
     if size > MAX_CALL_BYTES:
         raise InvalidJob(
             f"payload: expected at most {MAX_CALL_BYTES >> 20} MiB together in one call, got {size >> 20}; "

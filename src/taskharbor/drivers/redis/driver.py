@@ -36,8 +36,8 @@ from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import (
     check_audit,
+    check_enqueue,
     check_figures,
-    check_job,
     check_moment,
     check_name,
     check_schedule_changes,
@@ -190,8 +190,7 @@ class RedisDriver(Driver):
     # The four verbs
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        for job in jobs:
-            check_job(job, self.options.max_payload)
+        check_enqueue(jobs, self.options.max_payload)
         refuse_large(sum([len(job.payload) for job in jobs]))  # before it is copied
         return await enqueue(self.store, jobs, to_ms(now)) if jobs else []
 

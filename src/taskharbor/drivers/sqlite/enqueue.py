@@ -29,7 +29,7 @@ from taskharbor.drivers.sqlite.records import (
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import finish, has_open_dependency, hold_dependencies, line_up
-from taskharbor.model.bounds import check_job
+from taskharbor.model.bounds import check_enqueue
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.outcome import Ack
@@ -50,12 +50,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def enqueue(session: WriteSession, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
     """Store jobs, all or none; InvalidJob if one of them cannot be stored."""
-    plain = True
-    for job in jobs:
-        check_job(job, max_payload)
-        if job.depends_on or job.idempotency_key is not None:
-            plain = False
-    if not plain:
+    check_enqueue(jobs, max_payload)
+    if any(job.depends_on or job.idempotency_key is not None for job in jobs):
         plan = plan_of(session, jobs)
         store_jobs(session, plan.fresh.values(), now)
         return plan.results
