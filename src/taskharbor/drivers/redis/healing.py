@@ -15,6 +15,7 @@ from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.model.errors import BackendUnavailable
 
 COMPARE_EVERY_S = 60  # for which a blocked job is left alone
 MAX_EDGES = 200  # in one script
@@ -48,7 +49,10 @@ async def _compare(store: RedisStore, queue: str, edges: Sequence[Edge], now: in
                 dependents_q=queue,
                 are_gone=are_gone,
             )
-            codes = await store.run(args)
+            try:
+                codes = await store.run(args)
+            except BackendUnavailable:  # of this part: in a minute it is compared again
+                break
             missing += [edge for edge, code in zip(part, codes, strict=True) if code]
     await store.router.deliver(dict.fromkeys([queue, *(name for name, _ in edges)]))
     return missing

@@ -23,7 +23,7 @@ local function needed(q, id, job)
     return open[job.th_flow] ~= false
   end
   if not flow_is_open(job.th_flow) then return false end
-  call('SADD', key(q, 'th:parked:' .. job.th_flow), id)
+  call('SADD', safe_key(q, 'th:parked:' .. job.th_flow, 'set'), id)
   return true
 end
 

@@ -4,10 +4,10 @@
 local flow, queues, most = unpack(ARGS, 4)
 local total = 0
 queues = queues or flow_queues(flow)
-for _, q in ipairs(queues) do total = total + call('SCARD', key(q, 'th:flow:' .. flow)) end
+for _, q in ipairs(queues) do total = total + (try('SCARD', key(q, 'th:flow:' .. flow)) or 0) end
 local results = {}
 for _, q in ipairs(queues) do
-  for _, id in ipairs(call('SMEMBERS', key(q, 'th:flow:' .. flow))) do
+  for _, id in ipairs(try('SMEMBERS', key(q, 'th:flow:' .. flow)) or {}) do
     if total > most then
       results[#results + 1] = {q, id}
     else

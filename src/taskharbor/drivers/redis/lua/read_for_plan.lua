@@ -8,7 +8,7 @@ local found_jobs, found_keys = {}, {}
 for index, item in ipairs(jobs or {}) do
   local id, q = item[1], not th.cluster and stored_queue(item[1])
   if not q or call('EXISTS', job_key(q, id)) == 0 then q = item[2] end
-  local found = q and call('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload', 'th_heirn')
+  local found = q and try('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload', 'th_heirn')
   if found and (found[1] or found[5]) then
     local heir, heir_q = found[2], found[3]
     if heir and heir ~= '' and not th.cluster and call('EXISTS', job_key(heir_q or q, heir)) == 0 then heir = false end

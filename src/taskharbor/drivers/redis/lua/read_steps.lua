@@ -26,7 +26,7 @@ end
 
 local function read_few(q, flow)
   local some, ends = {}, {}
-  for _, id in ipairs(call('SMEMBERS', key(q, 'th:flow:' .. flow))) do
+  for _, id in ipairs(try('SMEMBERS', key(q, 'th:flow:' .. flow)) or {}) do
     local found = try('HMGET', job_key(q, id), 'state', 'created_ms', 'th_flow')
     if not found or found[1] or found[3] then
       some[found and STEPS[found[1] or ''] or th.DEAD] = 1
@@ -56,7 +56,7 @@ local function read_many(q, flow)
 end
 
 local function read(q, flow)
-  local size, results = call('SCARD', key(q, 'th:flow:' .. flow)), {}
+  local size, results = (try('SCARD', key(q, 'th:flow:' .. flow)) or 0), {}
   if size == 0 then
     call('DEL', key(q, 'th:steps:' .. flow))
     call('ZREM', safe_key(q, 'th:flows'), flow)

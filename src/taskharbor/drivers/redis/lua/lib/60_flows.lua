@@ -15,8 +15,14 @@
 
 local receive = {}
 
+-- The key of a flow, which belongs to no queue: of any other type it is begun anew, and sweeps restore it.
 local function flow_key(flow)
-  return '{th:flow:' .. flow .. '}'
+  local at = '{th:flow:' .. flow .. '}'
+  if not checked_keys[at] then
+    checked_keys[at] = true
+    if kind_of(at) ~= 'hash' then call('DEL', at) end
+  end
+  return at
 end
 
 local function lines(text)
@@ -45,6 +51,14 @@ local function send(q, kind, ...)
 end
 th.send = send
 
+-- Fields of a record. One whose key holds something else is set aside first.
+local function fields_of(q, id, ...)
+  local found = try('HMGET', job_key(q, id), ...)
+  if found then return found end
+  th.set_aside(q, id, 'not a hash')
+  return call('HMGET', job_key(q, id), ...)
+end
+
 -- A dependency in `th_deps`: its id and its queue.
 local function edge(line)
   local id, q = string.match(line, '^([^\t]*)\t(.*)$')
@@ -71,7 +85,7 @@ local function wait_for_all(q, id, job)
 end
 
 local function after_key(q, id)
-  return key(q, 'th:after:' .. id)
+  return safe_key(q, 'th:after:' .. id, 'hash')
 end
 
 local function open_dependents(q, id)
@@ -92,7 +106,7 @@ local function unpark(q, id)
   for _, lane in ipairs({'th:done', 'th:cancelled'}) do
     local score = call('ZSCORE', key(q, lane), id)
     if score == 'inf' then
-      local found = call('HMGET', job_key(q, id), 'th_fin', 'updated_ms', 'th_keep')
+      local found = fields_of(q, id, 'th_fin', 'updated_ms', 'th_keep')
       th.shelve(q, id, lane, whole(found[1] or found[2]), found[3] or nil)
     end
   end
@@ -137,7 +151,7 @@ function receive.flag(q, id, dependent, flag)
 end
 
 function receive.confirm(q, id, dependency, its_q)
-  local found = call('HMGET', job_key(q, id), 'state', 'payload')
+  local found = fields_of(q, id, 'state', 'payload')
   local state = found[1] or found[2] and ''
   if not state or state == 'completed' or state == 'cancelled' then send(its_q, 'unlink', dependency, id) end
 end
@@ -179,7 +193,7 @@ end
 -- A job that was done and handed over stands for its heir (returns 'moved', and the dependent gets a message). The heir may be under
 -- way as well: its message has the number `th_heirn`, and nothing can wait for it before it is stored.
 function receive.link(q, id, dependent, sto, dq, flag, mode)
-  local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow', 'th_f', 'th_sto', 'th_heir', 'th_heirq', 'th_heirn')
+  local found = fields_of(q, id, 'state', 'payload', 'th_flow', 'th_f', 'th_sto', 'th_heir', 'th_heirq', 'th_heirn')
   if not found[1] and not found[2] then return link_missing(q, id, dependent, dq, mode) end
   if th.cluster and found[1] == 'completed' and found[6] and found[6] ~= '' and mode ~= 'done' and mode ~= 'free' then
     if found[8] and call('ZCOUNT', key(q, 'th:outbox'), found[8], found[8]) > 0 then return 'later' end
@@ -197,7 +211,7 @@ function receive.link(q, id, dependent, sto, dq, flag, mode)
 end
 
 function receive.done(q, id, dependency)
-  local open = key(q, 'th:open:' .. id)
+  local open = safe_key(q, 'th:open:' .. id, 'set')
   if call('SREM', open, dependency) == 1 and call('SCARD', open) == 0 then
     local job = th.load(q, id)
     if job and job.state == 'blocked' then
@@ -209,7 +223,7 @@ end
 
 -- It is unknown whether the dependency ran: the dependent is set aside, and runs without it if it is requeued.
 function receive.lost(q, id, dependency)
-  if call('SISMEMBER', key(q, 'th:open:' .. id), dependency) == 0 then return end
+  if call('SISMEMBER', safe_key(q, 'th:open:' .. id, 'set'), dependency) == 0 then return end
   local job = th.load(q, id)
   if job and job.state == 'blocked' then
     th.dead(q, id, job, {'th_reason', 'depends on ' .. dependency .. ', which was deleted'})
@@ -230,7 +244,7 @@ function receive.repoint(q, id, old, new, new_q, mode)
   end
   if not hit then return end
   write(q, id, {'th_deps', table.concat(deps, '\n')})
-  local open = key(q, 'th:open:' .. id)
+  local open = safe_key(q, 'th:open:' .. id, 'set')
   local waits = job.state == 'blocked' and call('SISMEMBER', open, old) == 1
   if waits then call('SADD', open, new) end
   local flag = (job.state == 'completed' or job.state == 'cancelled') and '0' or '1'
@@ -279,7 +293,7 @@ function th.link(q, id, job, modes)
     if answer == 'later' then post(found[2], 'link', {found[1], id, job.th_sto, q, '1', mode}) end
     if answer ~= false and not (answer == nil and mode == 'done') then open[#open + 1] = found[1] end
   end
-  local at = key(q, 'th:open:' .. id)
+  local at = safe_key(q, 'th:open:' .. id, 'set')
   call('DEL', at)
   many('SADD', at, open)
   return #open
@@ -288,7 +302,7 @@ end
 -- Flows
 
 local function open_key(q, flow)
-  return key(q, 'th:flow+:' .. flow)
+  return safe_key(q, 'th:flow+:' .. flow, 'set')
 end
 
 local function flow_queues(flow)
@@ -325,7 +339,7 @@ function th.list_flow(q, flow)
 end
 
 function th.enter_flow(q, id, flow)
-  local members = key(q, 'th:flow:' .. flow)
+  local members = safe_key(q, 'th:flow:' .. flow, 'set')
   -- A message may come long after the call that entered this queue for the flow: see cluster_registry.py.
   if th.number and call('EXISTS', members) == 0 then post('@flow', 'entered', {flow, q}) end
   call('SADD', members, id)
@@ -348,7 +362,7 @@ local function end_in_flow(q, id, flow)
   local open = open_key(q, flow)
   if call('SREM', open, id) == 0 or th.cluster or call('EXISTS', open) == 1 or flow_is_open(flow) then return end
   for _, fq in ipairs(flow_queues(flow)) do
-    local parked = key(fq, 'th:parked:' .. flow)
+    local parked = safe_key(fq, 'th:parked:' .. flow, 'set')
     for _, other in ipairs(call('SMEMBERS', parked)) do unpark(fq, other) end
     call('DEL', parked)
   end
@@ -372,9 +386,9 @@ end
 
 function th.leave_flow(q, id, flow)
   end_in_flow(q, id, flow)
-  call('SREM', key(q, 'th:parked:' .. flow), id)
+  call('SREM', safe_key(q, 'th:parked:' .. flow, 'set'), id)
   index_ids('ZREM', key(q, 'th:steps:' .. flow), {id})
-  local members = key(q, 'th:flow:' .. flow)
+  local members = safe_key(q, 'th:flow:' .. flow, 'set')
   call('SREM', members, id)
   if call('EXISTS', members) == 1 then return end
   call('DEL', key(q, 'th:steps:' .. flow))

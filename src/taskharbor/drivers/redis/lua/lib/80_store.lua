@@ -173,7 +173,7 @@ function th.plan_holds(jobs, needed)
   for _, dependency in ipairs(needed) do
     local q, id = dependency[1], dependency[2]
     if not th.cluster or q == th.home then
-      local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_heir', 'th_heirq')
+      local found = fields_of(q, id, 'state', 'payload', 'th_heir', 'th_heirq')
       if not found[1] and not found[2] then return false end
       if found[3] and found[3] ~= '' and (th.cluster or call('EXISTS', job_key(found[4] or q, found[3])) == 1)
          and not dependency[3] then

@@ -19,7 +19,7 @@ function th.whole_record(q, id, brief)
   local values = th.read(q, id, nil, brief and BRIEF)
   if not values then return false end
   local open = false
-  if values[3] == 'blocked' then open = call('SMEMBERS', key(q, 'th:open:' .. id)) end
+  if values[3] == 'blocked' then open = try('SMEMBERS', key(q, 'th:open:' .. id)) or {} end
   return {id, q, open, values}
 end
 

@@ -18,7 +18,7 @@ end
 
 -- A watched id, which another client may have finished.
 local function check_watched(q, id, flow)
-  local found = call('HMGET', job_key(q, id), 'state', 'th_sto', 'payload')
+  local found = fields_of(q, id, 'state', 'th_sto', 'payload')
   if not found[1] and not found[2] and not found[3] then     -- trimmed or removed: a job that is gone is not waited for
     th.release(q, id)
     if flow ~= '' then th.close(q, id, {th_flow = flow}, th.DONE) end
@@ -41,7 +41,7 @@ local function check_completed(q)
   local ids, first = call('LRANGE', at, 0, 2 * KEPT), call('HGET', notes, 'first')
   local overflown = #ids >= KEPT and not (first and call('LPOS', at, first))
   for _, id in ipairs(ids) do
-    local found = call('HMGET', job_key(q, id), 'th_sto', 'state', 'th_dep')
+    local found = fields_of(q, id, 'th_sto', 'state', 'th_dep')
     if found[1] and found[2] == 'completed' then
       th.adopt(q, id, th.load(q, id))
     elseif found[3] and found[2] == 'completed' then
