@@ -18,9 +18,11 @@ class AskedToFail(Exception):
     """Raised by `fail`."""
 
 
-async def echo(payload: Any) -> Any:
+async def echo(payload: bytes) -> Any:
     """Return the payload."""
-    return payload
+    from taskharbor.model.codec import JsonCodec
+
+    return JsonCodec().decode(payload)
 
 
 async def sleep(seconds: float = 1.0) -> None:
@@ -39,11 +41,7 @@ def handlers() -> HandlerRegistry:
     from taskharbor.tasks.handler import Handler, HandlerRegistry
 
     codec, registry = JsonCodec(), HandlerRegistry()
-    whole = Handler("echo", echo, codec=codec)
-    whole.bind = lambda payload, context: (
-        (codec.decode(payload),),
-        {},
-    )  # the whole payload, not bound to parameters by name
-    for handler in (whole, Handler("sleep", sleep, codec=codec), Handler("fail", fail, codec=codec)):
-        registry.add(handler)
+    registry.add(Handler("echo", echo, codec=codec, raw=True))
+    registry.add(Handler("sleep", sleep, codec=codec))
+    registry.add(Handler("fail", fail, codec=codec))
     return registry

@@ -16,7 +16,7 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.on_dead import DeathWatch, check_death_handler
-from taskharbor.tasks.options import CallOptions, declared, flag, lists_options
+from taskharbor.tasks.options import CallOptions, TaskOptions, declared, flag, lists_options
 from taskharbor.tasks.prepare import prepare
 from taskharbor.tasks.task import Task, TaskClient, default_name
 
@@ -92,13 +92,15 @@ class TaskRegistry:
     @overload
     def task(self, function: Callable[P, R], /) -> FunctionTask[P, R]: ...
     @overload
-    def task(self, **options: Unpack[CallOptions]) -> Decorator: ...
+    def task(self, **options: Unpack[TaskOptions]) -> Decorator: ...
     @lists_options
     def task(self, *function: Callable[..., Any], **options: Any) -> Any:
         """Declare a task: `@harbor.task`, or `@harbor.task(queue="mail", …)` with options.
 
         A plain function runs in a thread of the worker, a coroutine function on its event loop. A parameter annotated
-        with `JobContext` receives the job that runs. Every option can be changed for a call, with `.options(…)`.
+        with `JobContext` receives the job that runs. Every option can be changed for a call, with `.options(…)`, except
+        for `raw=True`: the function has one parameter beside the context, which receives the payload's bytes as they
+        are stored, whatever wrote them, and `enqueue` takes bytes.
 
         >>> from taskharbor import Exponential, Harbor
         >>> harbor = Harbor("memory://")
@@ -173,6 +175,7 @@ class TaskRegistry:
             timeout=checked.timeout,
             process=flag(options.get("process", False), f"{name}: process"),
             unrecoverable=options.get("unrecoverable", ()),
+            raw=flag(options.get("raw", False), f"{name}: raw"),
         )
         self.handlers.add(handler)
         task: Task[..., Any] = Task(handler, self._task_client, checked, self._queues)

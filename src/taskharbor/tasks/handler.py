@@ -57,6 +57,7 @@ class Handler:
         process: bool = False,
         unrecoverable: type[BaseException] | Iterable[type[BaseException]] = (),
         signature: Signature | None = None,
+        raw: bool = False,
     ) -> None:
         check_type(type)
         if not callable(function):
@@ -74,7 +75,7 @@ class Handler:
         self.retry = retry
         self.timeout: timedelta | None = None if timeout is None else duration(timeout, f"{type}: timeout", zero=False)
         self.unrecoverable = exception_types(unrecoverable, f"{type}: unrecoverable")
-        self.signature = signature or Signature(function, codec or JsonCodec(), type)
+        self.signature = signature or Signature(function, codec or JsonCodec(), type, raw=raw)
         self._write_result: Callable[[Any], bytes] | None = None
         self.results_to_check = RESULTS_TO_CHECK  # how many more
         self.bind = self._bind_first

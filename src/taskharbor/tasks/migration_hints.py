@@ -65,6 +65,7 @@ OF_OPTIONS = _of_each(
         "queue_name": "use queue=",
         "queueing_lock": "use idempotency_key=",
         "rate_limit": "there are no rate limits; group= and group_limit= bound how many jobs run at once",
+        "raw": "it belongs to the declaration: @harbor.task(raw=True)",
         "retry_backoff": "use retry=Exponential(…)",
         "task_id": "idempotency_key= keeps a second job from being stored",
     }

@@ -79,6 +79,12 @@ class CallOptions(TypedDict, total=False):
     process: bool
 
 
+class TaskOptions(CallOptions, total=False):
+    """The options of `@harbor.task(…)`: those of a call, and `raw`, which `Harbor.task` explains."""
+
+    raw: bool
+
+
 KNOWN = tuple(sorted(CallOptions.__annotations__))
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -123,9 +129,9 @@ UNSET = Options()
 
 
 def declared(given: Mapping[str, Any], task: str) -> Options:
-    """The options of a declaration, without `name`, `retry`, `unrecoverable` and `process`: those are the handler's."""
-    refuse_unknown(task, given, KNOWN, OF_OPTIONS)
-    own = {name: value for name, value in given.items() if name != "name" and name not in _OF_THE_HANDLER}
+    """The options of a declaration, without `name` and those of the handler: `retry`, `unrecoverable`, `process` and
+    `raw`."""
+    own = {name: value for name, value in given.items() if name not in ("name", "raw", *_OF_THE_HANDLER)}
     return change(UNSET, own, task)
 
 

@@ -37,7 +37,7 @@ class Field(msgspec.Struct, frozen=True):
 class Layout:
     """The parameters of one function: their names by kind, and how their values are encoded and decoded."""
 
-    def __init__(self, function: Callable[..., Any], codec: Codec, name: str) -> None:
+    def __init__(self, function: Callable[..., Any], codec: Codec, name: str, raw: bool = False) -> None:
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
@@ -72,7 +72,9 @@ class Layout:
         # By parameter: types whose values arrive as they are. Values of others are compared. Empty: the codec's matter.
         self.trusted: dict[str, frozenset[type]] = {}
         self.safe: frozenset[str] = frozenset()  # the parameters for which == is comparison enough
-        if type(codec) is JsonCodec:
+        if raw:
+            self._as_it_is(own, hints, name)
+        elif type(codec) is JsonCodec:
             self._through_structs(codec, fields, name)
         else:
             self._through_dicts(codec, fields)
@@ -89,6 +91,33 @@ class Layout:
         if self.sole is None:
             return {}
         return {self.sole: [value] if self.sole == self.var_positional else value}
+
+    def only_value(self, value: Any) -> tuple[Any, ...] | None:
+        """The values for a payload that is not an object, if it already has the type of the only argument."""
+        if self.sole is None or self.names != (self.sole,) or self.sole == self.var_positional:
+            return None
+        kind = self.shown.parameters[self.sole].annotation
+        fits = kind in (_EMPTY, Any) or (isinstance(kind, type) and isinstance(value, kind))
+        return (value,) if fits else None
+
+    def _as_it_is(self, own: list[inspect.Parameter], hints: dict[str, Any], name: str) -> None:
+        """The payload is the only argument, as the bytes that are stored. No codec sees it."""
+        takes = [hints.get(parameter.name, bytes) for parameter in own]
+        if self.positional != self.names or takes not in ([bytes], [Any]):
+            raise TypeError(f"{name}: raw=True: expected one parameter for the payload, such as payload: bytes")
+
+        def write(arguments: dict[str, Any]) -> bytes:
+            (payload,) = arguments.values() or (None,)
+            if type(payload) is not bytes:
+                raise TypeError(f"raw=True: expected the payload as bytes, got {type(payload).__name__}")
+            return payload
+
+        def read(payload: bytes) -> tuple[Any, ...]:
+            return (payload,)
+
+        self.write, self.read = write, read
+        self.read_partial = lambda payload: dict(zip(self.names, (payload,), strict=True))
+        self.read_any = read
 
     def _through_structs(self, codec: JsonCodec, fields: list[Field], name: str) -> None:
         whole: list[tuple[str, Any, Any]] = []

@@ -39,8 +39,11 @@ _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 class Signature:
     """The parameters of one function, as jobs carry them."""
 
-    def __init__(self, function: Callable[..., Any], codec: Codec, name: str | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], codec: Codec, name: str | None = None, *, raw: bool = False
+    ) -> None:
         self.function = function
+        self.raw = raw  # whether its only argument is the payload's bytes
         self.codec = codec
         self.name: str = name or str(getattr(function, "__qualname__", type(function).__name__))
         self._layout: Layout | None = None
@@ -56,7 +59,7 @@ class Signature:
     def layout(self) -> Layout:
         """The parameters with their resolved types; made at the first use."""
         if self._layout is None:
-            self._layout = Layout(self.function, self.codec, self.name)
+            self._layout = Layout(self.function, self.codec, self.name, self.raw)
         return self._layout
 
     @property
@@ -164,6 +167,8 @@ class Signature:
             raise PayloadMismatch(f"{self.name}: the payload is {describe(unreadable, layout.names)}") from None
         try:
             if not isinstance(raw, dict):
+                if (values := layout.only_value(raw)) is not None:
+                    return values  # a codec for opaque bytes could not encode it by its name
                 if layout.sole is not None:
                     return layout.read(self.codec.encode(layout.only_argument(raw)))
                 if raw is None and not layout.required:

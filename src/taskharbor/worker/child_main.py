@@ -69,6 +69,7 @@ class Request(msgspec.Struct, frozen=True):
     unrecoverable: str = "[]"  # the handler's types, as `write_unrecoverable` names them
     layers: bytes = b""  # call middleware, pickled; unpickled where an error counts as the job's
     lifespan: bytes = b""  # the same: what the child opens before its first job
+    raw: bool = False  # whether the handler receives the payload's bytes
     overrides: bytes = b""  # the same: functions, and what stands in their place
 
     def __repr__(self) -> str:
@@ -270,7 +271,9 @@ class _Execution:
         """What a call needs: the handler, its annotations resolved, and call middleware."""
         self._function = load_reference(*self._request.reference)
         keep_logging()  # the import may have configured logging
-        handler = self._handler = Handler(self._request.job.type, self._function, codec=self._request.codec)
+        handler = self._handler = Handler(
+            self._request.job.type, self._function, codec=self._request.codec, raw=self._request.raw
+        )
         handler.results_to_check = 0  # the parent checks them
         handler.prepare()
         return handler, self._request, self._context, _unpacked(self._request.layers)

@@ -136,6 +136,7 @@ class ChildProcesses:
             write_unrecoverable(handler.unrecoverable),
             _packed("call_middleware", call_middleware),
             self._lifespan(),
+            handler.signature.raw,
             _packed("override", tuple(each for pair in self._injector.overrides.pairs for each in pair)),
         )
         result = await self._threads.run(lambda: self._perform(request, context, control))

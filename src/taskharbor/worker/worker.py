@@ -161,10 +161,11 @@ class Worker:
         timeout: Duration | None = None,
         process: bool = False,
         unrecoverable: Sequence[type[BaseException]] = (),
+        raw: bool = False,
     ) -> None:
         """Let a function run the jobs of a type. A second handler for a type is a ValueError.
 
-        `retry`, `timeout`, `process` and `unrecoverable` are the options of a task of the same names.
+        `retry`, `timeout`, `process`, `unrecoverable` and `raw` are the options of a task of the same names.
         """
         self._handlers.add(
             Handler(
@@ -175,6 +176,7 @@ class Worker:
                 timeout=timeout,
                 process=process,
                 unrecoverable=tuple(unrecoverable),
+                raw=raw,
             )
         )
 
