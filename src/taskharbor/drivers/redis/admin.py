@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
 from taskharbor.drivers.redis.reading import JobReader
 from taskharbor.drivers.redis.records import limits, seen_ms, up_to_ms
-from taskharbor.drivers.redis.router import Where
+from taskharbor.drivers.redis.router import Where, ask_shared
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.drivers.refusals import (
@@ -35,6 +35,7 @@ from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
 from taskharbor.model.job import JobRecord, Seen, WorkerInfo, replace
 
 WORKERS = "{th}:workers"
+TIDY_EVERY = timedelta(minutes=1)
 MAX_MOVED = 100  # jobs in one script
 MAX_AMENDED = 50  # jobs in one script
 NOT_FOUND = 1  # what admin.lua and amend.lua return for an unknown job
@@ -128,9 +129,13 @@ async def is_paused(store: RedisStore, queue: str) -> bool:
 
 
 async def beat(store: RedisStore, info: WorkerInfo, now: datetime) -> None:
-    """Store a heartbeat, and forget workers that have sent none for long."""
+    """Store a heartbeat, and once a minute forget workers that have sent none for long."""
     data = msgspec.msgpack.encode(msgspec.structs.replace(info, seen_at=now))
+    await ask_shared(store.endpoint, "HLEN", WORKERS)
     await store.endpoint.write("HSET", WORKERS, info.worker, data, key=WORKERS)
+    if store.tidied_at is not None and timedelta() <= now - store.tidied_at < TIDY_EVERY:
+        return
+    store.tidied_at = now
     silent = [worker.worker for worker in await _workers(store) if worker.seen_at <= now - WORKER_FORGOTTEN_AFTER]
     if silent:
         await store.endpoint.ask("HDEL", WORKERS, *silent, key=WORKERS)
@@ -144,7 +149,7 @@ async def workers(store: RedisStore, now: datetime) -> list[WorkerInfo]:
 
 async def _workers(store: RedisStore) -> list[WorkerInfo]:
     found = []
-    for data in await store.endpoint.ask("HVALS", WORKERS, key=WORKERS):
+    for data in await ask_shared(store.endpoint, "HVALS", WORKERS):
         try:
             found.append(_worker(data))
         except msgspec.MsgspecError:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from taskharbor.drivers.redis.records import name_of, up_to_ms
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.job import EPOCH
 
 logger = logging.getLogger("taskharbor.drivers.redis")
@@ -32,6 +32,8 @@ async def prune(store: RedisStore, queues: Sequence[str], before: int, limit: in
         try:
             gone += await _prune_part(store, home, part, before, kept_before, limit - gone)
         except DriverError as error:
+            if isinstance(error, BackendUnavailable) and not store.router.divides:
+                raise
             logger.warning("queues %s … cannot be pruned: %s", part[0], error)
         if gone >= limit:
             break

@@ -13,7 +13,7 @@ import msgspec
 
 from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.scripts import ScriptCall
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.safe_repr import shown
@@ -125,7 +125,7 @@ class Router:
         names: dict[str, None] = {}
         cursor = b"0"
         while True:
-            cursor, found = await self.endpoint.ask("ZSCAN", QUEUES, cursor, "COUNT", 1000, key=QUEUES)
+            cursor, found = await ask_shared(self.endpoint, "ZSCAN", QUEUES, cursor, "COUNT", 1000)
             names |= {name: None for data in found[::2] if (name := name_of(data)) is not None}
             if cursor == b"0":
                 return sorted(names)
@@ -206,7 +206,7 @@ class Router:
             return []
         if not await self.endpoint.write("SET", TENDED, "1", "NX", "PX", pace_ms, key=TENDED):
             return []
-        self._strays, found = await self.endpoint.ask("SSCAN", WATCHED, self._strays, "COUNT", STRAYS, key=WATCHED)
+        self._strays, found = await ask_shared(self.endpoint, "SSCAN", WATCHED, self._strays, "COUNT", STRAYS)
         return [name.decode() for name in found]
 
     async def visited(self, queue: str, posted: int, unnoted: Sequence[bytes], idle: bool) -> None:
@@ -224,6 +224,18 @@ class Router:
 
     async def check_locations(self) -> None:
         """Check some stored locations for ids that were never stored; where one script does both there are none."""
+
+
+async def ask_shared(endpoint: Endpoint, command: str, key: str, *more: Any) -> Any:
+    """A command on a key that belongs to no queue. A value of another type, which another program wrote there, is moved
+    to `<key>:damaged` first."""
+    try:
+        return await endpoint.ask(command, key, *more, key=key)
+    except DriverError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+    await endpoint.write("RENAME", key, f"{key}:damaged", key=key)
+    return await endpoint.ask(command, key, *more, key=key)
 
 
 def sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -7,6 +7,7 @@ and for a Cluster. Times are milliseconds there, and jobs were checked.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +50,7 @@ class RedisStore:
         self.endpoint = endpoint
         self.router = _router(endpoint)
         self.edges = KnownEdges()
+        self.tidied_at: datetime | None = None  # when this client last forgot workers that are gone
         # verb → for how many calls its plain script is not tried
         self._skipped: dict[str, int] = {} if skipped is None else skipped
 

@@ -19,7 +19,7 @@ from taskharbor.drivers.redis.records import name_of, text_of
 from taskharbor.drivers.redis.schedules import sweep_schedules
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, DriverError
 
 logger = logging.getLogger("taskharbor.drivers.redis")
 MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next
@@ -42,8 +42,8 @@ class Sweeper:
         names = await router.known_queues(partly=True)
         gone = await prune(self._store, names, before, limit)
         await self._sweep([name for name in names if not router.away(router.home_of(name))])
-        await router.check_locations()
         with suppress(BackendUnavailable):  # of one node: the next round does it
+            await router.check_locations()
             await sweep_schedules(self._store)
         return gone
 
@@ -58,7 +58,13 @@ class Sweeper:
         waiting = deque([*names[start:], *names[:start]])
         while waiting and left > 0:
             self._swept = queue = waiting.popleft()
-            checked, is_over = await self.sweep(queue, now)
+            try:
+                checked, is_over = await self.sweep(queue, now)
+            except DriverError as error:  # another queue is not the worse for it
+                if isinstance(error, BackendUnavailable) and not self._store.router.divides:
+                    raise
+                logger.warning("queue %s cannot be swept: %s", queue, error)
+                checked, is_over = SCRIPT_IDS, True
             left -= max(SCRIPT_IDS // 10, checked)
             if not is_over:
                 waiting.append(queue)

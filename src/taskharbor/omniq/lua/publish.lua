@@ -29,7 +29,7 @@ if due > th.now then
 else
   append(id, {gid = gid ~= '' and gid or nil, pri = 0}, fields)
 end
-if not th.cluster then call('ZADD', QUEUES, now, q) end
+if not th.cluster then shared('ZADD', QUEUES, now, q) end
 th.note_step(q, 'enqueue')
 th.finish()
 return id

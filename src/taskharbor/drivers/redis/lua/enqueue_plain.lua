@@ -33,7 +33,7 @@ if not waiting then
 end
 for first = 4001, count, 4000 do waiting = call('RPUSH', wait, unpack(ids, first, min(first + 3999, count))) end
 sto = sto - count
-if not th.cluster then call('ZADD', QUEUES, 'NX', now, q) end
+if not th.cluster then shared('ZADD', QUEUES, 'NX', now, q) end
 add_ids(q, rising, bound)
 for index = 1, count do
   local first = 7 * index - 6

@@ -3,7 +3,7 @@
 local q, on = unpack(ARGS, 4)
 even_if_full()
 if on then
-  if not th.cluster then call('ZADD', QUEUES, n(th.now), q) end
+  if not th.cluster then shared('ZADD', QUEUES, n(th.now), q) end
   return call('SET', key(q, 'paused'), '1') and 1
 end
 local was = call('DEL', key(q, 'paused'))

@@ -27,6 +27,26 @@ local function needed(q, id, job)
   return true
 end
 
+local function prune_one(q, lane, at, id)
+  local job, is_other = th.load(q, id)
+  if is_other then
+    call('ZREM', at, id)
+    th.set_aside(q, id, 'not a hash')
+  elseif not job then
+    call('ZREM', at, id)
+    th.forget(q, id, {pri = 0, state = 'gone'})
+  elseif not STATES[lane][job.state or ''] then
+    call('ZREM', at, id)
+  elseif not needed(q, id, job) then
+    th.forget(q, id, job)
+    gone = gone + 1
+  elseif th.cluster and open_dependents(q, id) == 0 then
+    passed[lane] = passed[lane] + 1     -- its flow goes on in other hash slots, and this one does not learn when it ends
+  else
+    call('ZADD', at, 'XX', '+inf', id)
+  end
+end
+
 local function prune(q, lane)
   local at = safe_key(q, lane)
   if looked >= SLICE then return end
@@ -34,21 +54,11 @@ local function prune(q, lane)
   for _, id in ipairs(call('ZRANGEBYSCORE', at, '-inf', before, 'LIMIT', passed[lane], SLICE - looked)) do
     if gone >= limit then return end
     looked = looked + 1
-    local job, is_other = th.load(q, id)
-    if is_other then
-      call('ZREM', at, id)
-      th.set_aside(q, id, 'not a hash')
-    elseif not job then
-      call('ZREM', at, id)
-      th.forget(q, id, {pri = 0, state = 'gone'})
-    elseif not STATES[lane][job.state or ''] then
-      call('ZREM', at, id)
-    elseif not needed(q, id, job) then
-      th.forget(q, id, job)
-      gone = gone + 1
-    elseif th.cluster and open_dependents(q, id) == 0 then
-      passed[lane] = passed[lane] + 1     -- its flow goes on in other hash slots, and this one does not learn when it ends
-    else
+    -- What belongs to one job may be damaged: it stays, and the others go.
+    local ok, why = pcall(prune_one, q, lane, at, id)
+    if not ok then
+      local text = type(why) == 'table' and why.err or why
+      if not string.find(text, 'WRONGTYPE', 1, true) then error(text) end
       call('ZADD', at, 'XX', '+inf', id)
     end
   end

@@ -35,7 +35,7 @@ for first = 1, #queues, 16 do
   end
 end
 if #open > 1 and not th.cluster then   -- first the queue that was served longest ago, in the whole store
-  local served, place = call('HMGET', TURNS, unpack(open)), {}
+  local served, place = shared('HMGET', TURNS, unpack(open)), {}
   for index, q in ipairs(open) do place[q] = {finite(served[index]) or 0, index} end
   table.sort(open, function(a, b)
     if place[a][1] ~= place[b][1] then return place[a][1] < place[b][1] end
@@ -59,7 +59,7 @@ while left > 0 and #turns > 0 do
     left = left - #taken
     if #taken == share then further[#further + 1] = q end
     if #taken > 0 and #open > 1 and not th.cluster then
-      call('HSET', TURNS, q, call('HINCRBY', TURNS, '', 1))
+      shared('HSET', TURNS, q, shared('HINCRBY', TURNS, '', 1))
     end
   end
   turns = further
@@ -72,7 +72,7 @@ for index, q in ipairs(queues) do
   used = used + #taken
   if #taken > 0 then
     taken = th.grant(q, taken, lease_ms, worker, own)
-    if not th.cluster then redis.pcall('ZADD', QUEUES, 'NX', n(th.now), q) end
+    if not th.cluster then shared('ZADD', QUEUES, 'NX', n(th.now), q) end
   end
   result[index], arrivals[index] = {q, false, taken}, key(q, 'th:seq')
 end

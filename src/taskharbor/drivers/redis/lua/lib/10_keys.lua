@@ -54,6 +54,16 @@ local function try(...)
   return nil
 end
 
+-- Like `call`, for the few keys that all queues share: a value of another type, which another program wrote there, is moved to
+-- `<key>:damaged` first.
+local function shared(command, at, ...)
+  local found = redis.pcall(command, at, ...)
+  if type(found) ~= 'table' or not found.err then return found end
+  if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found.err) end
+  call('RENAME', at, at .. ':damaged')
+  return call(command, at, ...)
+end
+
 -- Run a command for a list of arguments of any length; returns the sum of what it counted. Lua's stack holds some 8000 values;
 -- 4000 keeps pairs together.
 local function many(command, at, list)

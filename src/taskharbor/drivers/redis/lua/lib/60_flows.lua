@@ -132,13 +132,13 @@ end
 -- A blocked job, and when what it waits for was last compared, in seconds of the server.
 local function block(q, id, at)
   call('ZADD', safe_key(q, 'th:blocked'), at or call('TIME')[1], id)
-  if not th.cluster then call('SADD', WATCHED, q) end
+  if not th.cluster then shared('SADD', WATCHED, q) end
 end
 
 -- Another client may finish the job without telling its flow and its dependents: see 98_housekeeping.
 local function watch(q, id, flow)
   call('HSET', safe_key(q, 'th:watched'), id, flow or '')
-  if not th.cluster then call('SADD', WATCHED, q) end
+  if not th.cluster then shared('SADD', WATCHED, q) end
 end
 
 function receive.flag(q, id, dependent, flag)

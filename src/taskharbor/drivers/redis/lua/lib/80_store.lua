@@ -50,7 +50,7 @@ local function note(jobs)
     add_ids(q, ids[q])
     if not th.cluster then
       for at, some in pairs(by_location_hash(ids[q])) do store_location(at, some, q) end
-      call('ZADD', QUEUES, 'NX', n(th.now), q)
+      shared('ZADD', QUEUES, 'NX', n(th.now), q)
     end
   end
 end

@@ -75,7 +75,7 @@ function th.housekeep(q, count)
       call('ZREM', key(q, 'th:aliases'), unpack(old))
     end
   elseif call('EXISTS', watched, key(q, 'th:blocked')) == 0 then
-    call('SREM', WATCHED, q)
+    shared('SREM', WATCHED, q)
   end
   return hurry > 0
 end
@@ -91,9 +91,9 @@ function th.forget_queue(q)
   for index, name in ipairs(HOLDS) do keys[index] = key(q, name) end
   if call('EXISTS', unpack(keys)) > 0 then return false end
   if not th.cluster then
-    call('ZREM', QUEUES, q)
-    call('HDEL', TURNS, q)
-    call('SREM', WATCHED, q)
+    shared('ZREM', QUEUES, q)
+    shared('HDEL', TURNS, q)
+    shared('SREM', WATCHED, q)
   end
   for _, name in ipairs(LEFT) do call('DEL', key(q, name)) end
   for _, lane in ipairs(LANES) do call('DEL', key(q, 'idx:' .. lane)) end
