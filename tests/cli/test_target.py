@@ -80,7 +80,7 @@ def test_a_second_process_on_memory(command: str):
 def test_a_dsn_that_cannot_be_used(dsn: str):
     answer = taskharbor("list", "--dsn", dsn)
     assert answer.code == 2
-    assert "canary" not in answer.line.replace("'canary'", "")
+    assert "canary" not in answer.err.replace("'canary'", "")
 
 
 def test_a_command_that_only_looks_makes_no_store(dsn: str):

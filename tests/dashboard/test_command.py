@@ -34,7 +34,7 @@ def test_a_host_that_others_reach_needs_a_token_or_an_access_function(dsn: str, 
     assert "at least 32" in refused("--dsn", dsn, "--token-file", str(tmp_path / "short")).err
     assert "cannot be read" in refused("--dsn", dsn, "--token-file", str(tmp_path / "none")).err
     assert "at least 32" in refused("--dsn", dsn, environment={"TASKHARBOR_DASHBOARD_TOKEN": "short"}).err
-    assert "MODULE:NAME" in refused("--dsn", dsn, "--access", "nothing").err
+    assert "expected module:name, for example web.auth:access" in refused("--dsn", dsn, "--access", "nothing").err
     assert "expected a function" in refused("--dsn", dsn, "--access", "os:sep").err
 
 

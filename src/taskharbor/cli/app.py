@@ -32,14 +32,14 @@ def load(path: str, imports: Sequence[str] = ()) -> Harbor:
     return found
 
 
-def named(path: str, example: str) -> object:
+def named(path: str, example: str, option: str = "--app") -> object:
     """What `module:name` names; None if the module has no such name, CommandError if it cannot be imported."""
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
-        raise usage_error(f"--app: expected module:name, for example {example}, got {path!r}")
+        raise usage_error(f"{option}: expected module:name, for example {example}, got {path!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    found = _imported(module_name, f"--app {path}")
+    found = _imported(module_name, f"{option} {path}")
     for part in name.split("."):
         found = getattr(found, part, None)
     return found

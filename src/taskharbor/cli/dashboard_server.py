@@ -6,7 +6,6 @@ A host that others can reach is refused unless there is a token or an access fun
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from taskharbor.cli.app import named
 from taskharbor.cli.errors import CommandError, usage_error
 from taskharbor.cli.store import open_existing_store
 from taskharbor.cli.target import Target
@@ -120,15 +120,7 @@ def _token(path: str | None) -> str | None:
 
 
 def _function(path: str) -> Any:
-    module, colon, name = path.partition(":")
-    if not colon or not module or not name:
-        raise usage_error(f"--access: expected MODULE:NAME, for example web.auth:access, got {path!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ImportError as error:
-        raise usage_error(f"--access {path}: {module} cannot be imported ({type(error).__name__})") from error
+    found = named(path, "web.auth:access", "--access")
     if not callable(found):
         raise usage_error(f"--access {path}: expected a function of the request under that name")
     return found

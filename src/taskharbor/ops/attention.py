@@ -21,7 +21,7 @@ from taskharbor.store.diagnose import named
 from taskharbor.store.queues import QueueRows
 from taskharbor.store.situation import SINCE_EVER
 from taskharbor.store.summary import summarise
-from taskharbor.store.text import one_line
+from taskharbor.store.text import one_line, plural
 from taskharbor.store.timefmt import format_duration, relative
 
 RECENT = timedelta(hours=1)
@@ -145,13 +145,13 @@ def _workers(found: QueueRows, silent: Sequence[WorkerInfo]) -> list[AttentionPo
     points = []
     lost = [worker for worker in silent if found.at - worker.seen_at >= SILENT_FOR]
     if lost:
-        text = f"{len(lost)} worker{'' if len(lost) == 1 else 's'} fell silent without stopping"
+        text = f"{plural(len(lost), 'worker')} fell silent without stopping"
         points.append(
             AttentionPoint("silent", "warning", text, named([worker.worker for worker in lost], MAX_NAMED), "workers")
         )
     stuck = sum(worker.stuck for worker in found.workers)
     if stuck:
-        text = f"{stuck} slot{'' if stuck == 1 else 's'} occupied by functions past their timeout"
+        text = f"{plural(stuck, 'slot')} occupied by functions past their timeout"
         points.append(AttentionPoint("slots_stuck", "warning", text, page="workers"))
     return points
 

@@ -13,7 +13,7 @@ from taskharbor.ops.overview import Overview, read_overview
 from taskharbor.store.diagnose import named
 from taskharbor.store.pages import read_items
 from taskharbor.store.situation import SINCE_EVER, undeclared_types
-from taskharbor.store.text import one_line, safe_text
+from taskharbor.store.text import one_line, plural, safe_text
 
 MAX_CLOCK_SKEW_S = 1.0
 SLOW_REPLY_S = 0.1
@@ -114,7 +114,7 @@ async def check_schedules(
     if unreadable:
         checks.append(Check("schedules", "problem", f"{first}this program cannot read {named(unreadable)}"))
     if found and not checks:
-        text = f"{len(found)} schedule{'s' if len(found) != 1 else ''}, none overdue"
+        text = f"{plural(len(found), 'schedule')}, none overdue"
         if has_more:
             text = f"more than {len(found)} schedules, none of the first {len(found)} overdue"
         checks.append(Check("schedules", "ok", text))
@@ -144,9 +144,7 @@ def _queue_checks(found: Overview, is_known: bool) -> list[Check]:
     if paused:
         checks.append(Check("queues", "warning", f"paused: {named(paused)}"))
     if dead:
-        checks.append(
-            Check("queues", "warning", f"{dead} dead job{'s' if dead != 1 else ''}; list them: taskharbor dlq list")
-        )
+        checks.append(Check("queues", "warning", f"{plural(dead, 'dead job')}; list them: taskharbor dlq list"))
     if not (idle and number) and not paused and not dead:
         checks.append(Check("queues", "ok", f"{first}{len(found.queues)}, none paused, no dead jobs"))
     return checks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskharbor.store.text import one_line
+from taskharbor.store.text import one_line, plural, was
 
 if TYPE_CHECKING:
     from taskharbor.model.audit import AuditEntry
@@ -37,10 +37,10 @@ def outcome_words(found: OperationRow) -> str:
     past = PAST.get(found.entry.action, found.entry.action)
     progress = found.progress
     done, skipped = found.done or 0, found.skipped or 0
-    changed = f"{done:,} job{'' if done == 1 else 's'} {'was' if done == 1 else 'were'} {past}"
+    changed = f"{plural(done, 'job', ',')} {was(done)} {past}"
     if skipped:
         why = "changed meanwhile, or needed by an unfinished job" if past == "deleted" else "changed meanwhile"
-        changed += f"; {skipped:,} {'was' if skipped == 1 else 'were'} skipped ({why})"
+        changed += f"; {skipped:,} {was(skipped)} skipped ({why})"
     if found.status == "done":
         return changed
     if found.status == "running":

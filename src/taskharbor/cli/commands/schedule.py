@@ -12,10 +12,9 @@ from taskharbor.cli import options as opt
 from taskharbor.cli.asking import confirm
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_answer, write_facts, write_json, write_table
-from taskharbor.cli.store import Operator, act, actions_of, call_store
+from taskharbor.cli.store import Operator, act, actions_of
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared, task_of
-from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.store.text import one_line
 from taskharbor.store.timefmt import format_duration, format_moment, relative, with_distance
@@ -344,15 +343,11 @@ def delete(target: Target, name: str, yes: bool) -> None:
 
 def _read(target: Target, read: Callable[[StoreCalls], Awaitable[Any]]) -> tuple[Any, datetime]:
     """What a reading call returns, and the store's time."""
-    from taskharbor.client.store_calls import StoreCalls
-    from taskharbor.store.session import Store
 
-    async def call(driver: Driver, now: datetime) -> tuple[Any, datetime]:
-        client = StoreCalls._of(Store(driver))
-        await client._store.awaited.driver(0)  # so that its clock follows the store's
-        return await read(client), now
+    async def look(operator: Operator) -> tuple[Any, datetime]:
+        return await read(operator.client), operator.now
 
-    return call_store(target, call)
+    return act(target, look)
 
 
 async def _upcoming(client: StoreCalls, name: str, count: int) -> list[datetime]:

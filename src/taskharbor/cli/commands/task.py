@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from taskharbor.cli.errors import usage_error
@@ -41,29 +43,32 @@ def list_(target: Target) -> None:
     """
     if target.harbor is None:
         raise usage_error("task list: expected --app module:name, which names the Harbor of your application")
-    from taskharbor.ops.task_rows import tasks_of
-
-    found = tasks_of(target.harbor)
+    default = target.harbor._store.default_queue
+    found: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "queue": task.queue or default,
+            "max_attempts": task._options.max_attempts,
+            "timeout": task._options.timeout,
+            "priority": task._options.priority,
+            "process": task.handler.process,
+        }
+        for name, task in sorted(target.harbor.tasks.items())
+    ]
     if target.json:
-        keys = ("name", "queue", "max_attempts", "timeout", "priority", "process")
-        rows = [{key: getattr(row, key) for key in keys} for row in found]
-        write_json({"tasks": [{**row, "timeout": row["timeout"] and row["timeout"].total_seconds()} for row in rows]})
-        return
-    if not found:
+        write_json({"tasks": [{**row, "timeout": row["timeout"] and row["timeout"].total_seconds()} for row in found]})
+    elif found:
+        write_table(COLUMNS, [[_cell(name, value) for name, value in row.items()] for row in found])
+    else:
         click.echo(
             f"{target.app} declares no tasks: is the module that declares them imported? --import MODULE imports it",
             err=True,
         )
-        return
-    cells = [
-        [
-            row.name,
-            row.queue,
-            str(row.max_attempts),
-            "none" if row.timeout is None else format_duration(row.timeout),
-            str(row.priority),
-            "a child process" if row.process else "the worker",
-        ]
-        for row in found
-    ]
-    write_table(COLUMNS, cells)
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "timeout":
+        return "none" if value is None else format_duration(value)
+    if name == "process":
+        return "a child process" if value else "the worker"
+    return str(value)

@@ -25,7 +25,7 @@ from taskharbor.cli.table import style
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import State
-from taskharbor.store.text import first_line
+from taskharbor.store.text import first_line, plural
 
 APP = "taskharbor.cli.demo.tasks:harbor"
 COMMAND = f"taskharbor worker run --app {APP} --processes 2"
@@ -140,8 +140,7 @@ async def _kill_one(driver: Driver, jobs: DemoJobs, screen: Screen) -> None:
     pid = workers[jobs.killed].pid
     with suppress(ProcessLookupError):  # it ended by itself
         os.kill(pid, signal.SIGKILL)
-    plural = "job" if number == 1 else "jobs"
-    screen.say(style(f"  kill -9 {pid}: a worker process dies in the middle of {number} {plural}", fg="yellow"))
+    screen.say(style(f"  kill -9 {pid}: a worker process dies in the middle of {plural(number, 'job')}", fg="yellow"))
 
 
 async def _result(driver: Driver, jobs: DemoJobs, dsn: str, screen: Screen) -> DemoResult:
@@ -157,7 +156,7 @@ async def _result(driver: Driver, jobs: DemoJobs, dsn: str, screen: Screen) -> D
     screen.say(f"\n  {ended}, after {retries} failures that were retried.")
     screen.say(f"  {style('1 job is in the dead letter queue', fg='red')} and keeps its arguments and errors.")
     if again:
-        screen.say(f"  {again} {'job' if again == 1 else 'jobs'} of the killed worker ran again: none was lost.")
+        screen.say(f"  {plural(again, 'job')} of the killed worker ran again: none was lost.")
     replaced_by = (await jobs.importing.ainfo()).job.handed_to  # the last job of the workflow that `split` returned
     assert replaced_by is not None
     flow = (await harbor.job(replaced_by).ainfo()).job.flow_id or ""
