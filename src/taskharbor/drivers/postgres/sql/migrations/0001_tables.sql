@@ -200,6 +200,7 @@ create table figures (
     n bigint not null,
     primary key (minute, queue, name)
 );
+create index figures_queue on figures (queue, minute);
 
 -- Who did what, for 90 days.
 create table audit (
