@@ -33,6 +33,30 @@ def test_a_flow_is_found_by_its_id(harbor: Harbor, tasks: Tasks) -> None:
         harbor.flow("nowhere")
 
 
+def test_a_look_at_a_running_flow_reads_no_payloads(
+    harbor: Harbor, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the whole flow in one call: it may have a hundred thousand jobs."""
+    handle = chain(tasks.number.s(1), tasks.add.s(), tasks.add.s()).enqueue()
+    kind = type(harbor.driver)
+    asked, whole = [], kind.list
+
+    async def watched(self: Any, **wanted: Any) -> Page:
+        asked.append((wanted["payloads"], wanted["limit"]))
+        return await whole(self, **wanted)
+
+    async def never(self: Any, *arguments: Any) -> FlowInfo:
+        raise AssertionError("the whole flow was read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "list", watched)
+        patch.setattr(kind, "flow", never)
+        assert (handle.status(), str(handle.progress())) == ("running", "0 of 3")
+    assert asked == [(False, 1_000)] * 2
+    drain(harbor)
+    assert (handle.status(), str(handle.progress())) == ("succeeded", "3 of 3")
+
+
 def test_durations_count_from_the_moment_nothing_holds_a_job_up(harbor: Harbor, tasks: Tasks) -> None:
     clock = harbor.clock
     assert isinstance(clock, ManualClock)

@@ -83,14 +83,16 @@ class FlowHandle(Generic[R_co]):
     @both
     async def status(self, call: StoreCall) -> FlowStatus:
         """How the flow stands: running, succeeded, failed or cancelled. Blocks for a read of the store."""
-        return (await self._info(call)).status
+        found = await self._info(call, payloads=False)
+        # It reads as succeeded if all jobs of the pages are done: only one reading of all of them proves that.
+        return (await self._info(call)).status if found.status is FlowStatus.SUCCEEDED else found.status
 
     astatus = status.awaited
 
     @both
     async def progress(self, call: StoreCall) -> FlowProgress:
         """How many of its jobs are done, of how many; joins and failure steps are not counted."""
-        return FlowProgress(*progress_of(await self._info(call)))
+        return FlowProgress(*progress_of(await self._info(call, payloads=False)))
 
     aprogress = progress.awaited
 
@@ -196,16 +198,16 @@ class FlowHandle(Generic[R_co]):
         watch = waiting.Watch(self._info, _seen, lambda flow: flow.status is not FlowStatus.RUNNING, pauses)
         return waiting.Watched(self._store, watch, self._late)
 
-    async def _info(self, call: StoreCall) -> FlowInfo:
+    async def _info(self, call: StoreCall, *, payloads: bool = True) -> FlowInfo:
         try:
-            return await flows.flow(call, self.id)
+            return await flows.flow(call, self.id, payloads=payloads)
         except JobNotFound:
             if self._end is None or not self.existed:
                 raise self._gone() from None
         # Every step of it was known by its key: then it is the flow that they were first enqueued with.
         info = await jobs.job(call, self._end)
         if info.job.flow_id is not None:
-            return await flows.flow(call, info.job.flow_id)
+            return await flows.flow(call, info.job.flow_id, payloads=payloads)
         at = info.job.finished_at or info.job.created_at
         return FlowInfo(self.id, flow_status([info.state]), info.job.created_at, at, (info,), ())
 

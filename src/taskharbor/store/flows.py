@@ -58,15 +58,16 @@ def checked_requeue(run_at: datetime | None, delay: Duration | None, reset_attem
     )
 
 
-async def flow(call: StoreCall, id: str) -> FlowInfo:
+async def flow(call: StoreCall, id: str, *, payloads: bool = True) -> FlowInfo:
     """A workflow run by its id, and the dead and cancelled jobs outside of it that its jobs wait for.
 
-    They come last among the nodes, and count for the status.
+    They come last among the nodes, and count for the status. Without payloads it is read in pages, which are not of one
+    moment: a job that was spawned meanwhile may be missing.
     """
 
     async def read(driver: Driver) -> FlowInfo:
         now = call.now()
-        info = await driver.flow(id, now)
+        info = await driver.flow(id, now) if payloads else await _in_pages(driver, id, now)
         failed = await failed_externals(driver, waits_for_externals(info), now)
         if not failed:
             return info
@@ -89,6 +90,13 @@ async def _is_operation(driver: Driver, flow_id: str, now: datetime) -> bool:
         return is_operation(await driver.inspect(slice_id(flow_id), now))
     except JobNotFound:
         return False
+
+
+async def _in_pages(driver: Driver, id: str, now: datetime) -> FlowInfo:
+    nodes, _ = await read_items(driver.list, page=PAGE_JOBS, flow_id=id, now=now, payloads=False)
+    if not nodes:
+        raise JobNotFound(f"no flow {id}")
+    return flow_info(id, tuple(nodes))
 
 
 async def read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, bool]:
