@@ -19,6 +19,7 @@ import click
 
 from taskharbor.cli.app import named
 from taskharbor.cli.errors import CommandError, usage_error
+from taskharbor.cli.header_deadline import MAX_CONNECTIONS, with_header_deadline
 from taskharbor.cli.store import open_existing_store
 from taskharbor.cli.target import Target
 
@@ -185,6 +186,8 @@ def run(app: Any, listening: socket.socket, beside: Coroutine[Any, Any, None] | 
         lifespan="off",
         proxy_headers=False,
         timeout_keep_alive=30,
+        http=with_header_deadline(),
+        limit_concurrency=MAX_CONNECTIONS,
     )
     server = uvicorn.Server(config)
 
