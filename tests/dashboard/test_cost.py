@@ -41,7 +41,7 @@ CEILINGS = {
     "/jobs/{dead}": (20, 60),
     "/jobs/{ready}": (20, 300),
     "/dead": (20, 10_150),
-    "/flows": (5, 60),
+    "/flows": (10, 120),
     "/flows/{flow}": (10, 60),
     "/schedules": (3, 110),
     "/schedules/nightly": (3, 5),

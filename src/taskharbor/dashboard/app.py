@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -53,6 +54,8 @@ AccessFunction = Callable[[Request], Access | Awaitable[Access]]
 MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_LOGIN_BYTES = 4 * 1024
 MAX_FORM_FIELDS = 2_000
+MAX_NEXT_CHARS = 2_000
+_OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*").fullmatch  # printable ASCII without a backslash
 
 _log = logging.getLogger("taskharbor.dashboard")
 
@@ -179,7 +182,7 @@ class DashboardApp:
         view = self._frame(request, session.access, page.title, route.nav)
         view |= {"late": found.late, "slow": slow}
         view |= {"now": found.now, "stale": stale, "problem": problem, "topics": page.topics, "job_id": page.job}
-        return HTMLResponse(render(page.template, view | page.view), headers={"vary": "accept"})
+        return HTMLResponse(render(page.template, view | page.view), page.status, {"vary": "accept"})
 
     def _frame(self, request: Request, access: Access, title: str, nav: str) -> dict[str, Any]:
         """What every page has around it."""
@@ -244,9 +247,11 @@ class DashboardApp:
         if sessions is None:
             raise HTTPException(404)
         wrong = False
+        wanted = request.query_params.get("next", "")
         if request.method == "POST":
             try:
-                key = dict(await _form(request, MAX_LOGIN_BYTES)).get("token", "").strip()
+                form = dict(await _form(request, MAX_LOGIN_BYTES))
+                key, wanted = form.get("token", "").strip(), form.get("next", "")
             except BadQuery as error:
                 return json_answer({"error": str(error)}, 400)
             opened = sessions.open_token
@@ -258,6 +263,7 @@ class DashboardApp:
             if session is not None:
                 # A page of ours, not a redirect: a browser does not send a new strict cookie after a foreign link.
                 view = {"link": Links(_prefix(request)), "version": assets.version(), "app_title": self._title}
+                view["next"] = own_path(wanted)
                 response = HTMLResponse(render("welcome.html", view))
                 sessions.set_cookie(request, response, session)
                 return response
@@ -267,6 +273,7 @@ class DashboardApp:
             "version": assets.version(),
             "app_title": self._title,
             "wrong": wrong,
+            "next": own_path(wanted),
             "takes_token": sessions.takes_token,
         }
         return HTMLResponse(render("login.html", view), 403 if wrong else 200)
@@ -315,7 +322,9 @@ class DashboardApp:
         if _wants_json(request):
             return json_answer({"error": text}, status)
         if isinstance(error, AccessDenied) and access.login:
-            return RedirectResponse(access.login, 303)
+            own = self._sessions is not None and request.url.path != f"{_prefix(request)}/"
+            wanted = f"?{urlencode({'next': _below(request)})}" if own else ""
+            return RedirectResponse(f"{access.login}{wanted}", 303)
         if isinstance(error, AccessDenied) and self._access is None:
             return HTMLResponse(render("closed.html", self._frame(request, access, "Closed", nav)), 403)
         slow = isinstance(error, PageTooSlow)
@@ -369,6 +378,21 @@ def _is_outage(error: Exception) -> bool:
 def _wants_json(request: Request) -> bool:
     accept = request.headers.get("accept", "")
     return "application/json" in accept and "text/html" not in accept
+
+
+def own_path(text: str) -> str:
+    r"""A page of this dashboard to go to after the login; the overview for anything that leads elsewhere.
+
+    >>> own_path("/jobs/01J?x=1"), own_path("//evil.example"), own_path("/\\evil.example"), own_path("https://a.b")
+    ('/jobs/01J?x=1', '/', '/', '/')
+    """
+    return text if _OWN_PATH(text) and len(text) <= MAX_NEXT_CHARS else "/"
+
+
+def _below(request: Request) -> str:
+    """The address of a request below the prefix of this mount."""
+    path = quote(request.url.path.removeprefix(_prefix(request)), safe="/%")
+    return path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def _prefix(request: Request) -> str:

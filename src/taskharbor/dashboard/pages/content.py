@@ -92,6 +92,7 @@ class PageContent:
     view: dict[str, Any]
     topics: tuple[str, ...] = ()  # what makes it read again
     job: str | None = None  # the job that it shows whole
+    status: int = 200
     redirect: str | None = None  # another page of the dashboard, in place of this one
 
 

@@ -1,6 +1,6 @@
 """The filter bar: `queue:mail state:dlq since:2h` as values, and back.
 
-Pure. A word without a name is an id, if it looks like one, else a type.
+Pure. A word without a name is an id, if it looks like one; else `word`: a type, an error or a queue of that name.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import shlex
 from collections.abc import Mapping
 
 from taskharbor.dashboard.pages.content import BadQuery, quoted
+from taskharbor.model.job import State
 from taskharbor.store.ids import is_prefix
 
 NAMES = ("state", "queue", "type", "group", "flow", "error", "fingerprint", "since", "until")
 MAX_FILTER_CHARS = 2_000
+SHOWN_STATES = {"dead": "dlq", "running": "inflight"}  # the words that pages use
 
 
 def read_filter(text: str) -> dict[str, str]:
@@ -33,12 +35,24 @@ def read_filter(text: str) -> dict[str, str]:
     for word in words:
         name, colon, value = word.partition(":")
         if colon and name.lower() in (*NAMES, "id"):
-            found[name.lower()] = value
+            found[name.lower()] = _state(value) if name.lower() == "state" else value
         elif colon and name.isalpha() and value and "." not in name:
             raise BadQuery(f"filter: expected one of {', '.join((*NAMES, 'id'))} before the colon, got {quoted(name)}")
         else:
-            found["id" if is_prefix(word) and any(each.isdigit() for each in word) else "type"] = word
+            kind = "id" if is_prefix(word) and any(each.isdigit() for each in word) else "word"
+            if kind in found:
+                both = f"{quoted(found[kind])} and {quoted(word)}"
+                raise BadQuery(f"filter: expected one word without a name, got {both}")
+            found[kind] = word
     return {name: value for name, value in found.items() if value}
+
+
+def _state(value: str) -> str:
+    state = SHOWN_STATES.get(value.lower(), value.lower())
+    if value and state not in {each.value for each in State}:
+        words = sorted({*SHOWN_STATES, *(each.value for each in State)} - {*SHOWN_STATES.values()})
+        raise BadQuery(f"state: expected one of {', '.join(words)}, got {quoted(value)}")
+    return state
 
 
 def write_filter(given: Mapping[str, str]) -> str:
@@ -47,4 +61,5 @@ def write_filter(given: Mapping[str, str]) -> str:
     >>> write_filter({"queue": "mail", "type": "send email", "id": "01M7HG69PC"})
     "queue:mail type:'send email' id:01M7HG69PC"
     """
-    return " ".join(f"{name}:{shlex.quote(given[name])}" for name in (*NAMES, "id") if given.get(name))
+    words = [f"{name}:{shlex.quote(given[name])}" for name in (*NAMES, "id") if given.get(name)]
+    return " ".join([*words, *([shlex.quote(given["word"])] if given.get("word") else [])])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from taskharbor.dashboard.pages.content import PageContent, PageQuery, as_bad_query
+from taskharbor.flow.graph import step_name
 from taskharbor.flow.summary import durations_of, progress_of
-from taskharbor.model.job import FlowInfo, FlowStatus
+from taskharbor.model.job import FlowInfo, FlowStatus, State
 from taskharbor.ops import json_output
 from taskharbor.ops.flow_view import next_commands, view_of
 from taskharbor.ops.operator import StoreReading
@@ -20,7 +22,18 @@ from taskharbor.store.pages import fill_page
 
 PAGE_FLOWS = 50
 MAX_ROWS = 200
+MAX_SHAPE_JOBS = 50  # of each workflow of a list
 STATUSES = tuple(status.value for status in FlowStatus)
+
+
+@dataclass(frozen=True)
+class FlowShape:
+    """A workflow in a list: the task that it begins with, and how many of its jobs are done. `more`: it has others."""
+
+    first: str
+    jobs: int
+    done: int
+    more: bool
 
 
 async def flows(reading: StoreReading, query: PageQuery) -> PageContent:
@@ -41,8 +54,25 @@ async def flows(reading: StoreReading, query: PageQuery) -> PageContent:
             until=query.moment("until", reading.now),
         )
     data = {"flows": [json_output.flow_summary(each) for each in page.items], "cursor": page.cursor}
+    if query.json:
+        return PageContent("flows.html", "Workflows", data, {})
+    shapes = await reading.part("what the workflows hold", _shapes(reading, [each.id for each in page.items]), {})
     view = {"page": page, "status": status, "statuses": STATUSES, "is_first": query.text("cursor") is None}
-    return PageContent("flows.html", "Workflows", data, view, ("jobs",))
+    return PageContent("flows.html", "Workflows", data, view | {"shapes": shapes}, ("jobs",))
+
+
+async def _shapes(reading: StoreReading, ids: list[str]) -> dict[str, FlowShape]:
+    """What is in each of these flows, as far as its first jobs tell."""
+
+    async def shape(id: str) -> FlowShape | None:
+        found = await reading.driver.list(flow_id=id, limit=MAX_SHAPE_JOBS, now=reading.now, payloads=False)
+        if not found.items:
+            return None
+        done = sum(info.state is State.DONE for info in found.items)
+        return FlowShape(step_name(found.items[0]), len(found.items), done, found.cursor is not None)
+
+    found = await asyncio.gather(*map(shape, ids))
+    return {id: shape for id, shape in zip(ids, found, strict=True) if shape is not None}
 
 
 async def flow(reading: StoreReading, query: PageQuery) -> PageContent:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from taskharbor.dashboard.pages.content import PageContent, PageQuery, as_bad_query
+from taskharbor.dashboard.pages.content import BadQuery, PageContent, PageQuery, as_bad_query
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
 from taskharbor.drivers.heads import read_counts
 from taskharbor.model.error_class import error_query
@@ -29,7 +29,12 @@ async def jobs(reading: StoreReading, query: PageQuery) -> PageContent:
     driver, now = reading.driver, reading.now
     typed = query.text("q")
     if typed is not None:
-        return _redirected(read_filter(typed))
+        try:
+            return _redirected(await _with_meaning(reading, read_filter(typed)))
+        except BadQuery as error:
+            if query.json:
+                raise
+            return _refused(typed, str(error))
     given = given_filter(query)
     filters = filter_query(query, reading)
     limit = query.whole("limit", PAGE_JOBS, MAX_PAGE_JOBS)
@@ -55,6 +60,7 @@ async def jobs(reading: StoreReading, query: PageQuery) -> PageContent:
         "states": {state: _total(chosen.values(), state, cap) for state in json_output.STATES},
         "queues": sorted(counts),
         "is_first": query.text("cursor") is None,
+        "problem_with_filter": "",
     }
     return PageContent("jobs.html", "Jobs", None, view, ("jobs",))
 
@@ -113,6 +119,35 @@ def filter_query(query: PageQuery, reading: StoreReading) -> dict[str, Any]:
     if "flow" in filters:
         filters["flow_id"] = filters.pop("flow")
     return filters | error_query(filters.pop("error")) if "error" in filters else filters
+
+
+async def _with_meaning(reading: StoreReading, given: dict[str, str]) -> dict[str, str]:
+    """The filter, with what a word without a name means: the first of type, error and queue that has a job."""
+    if "word" not in given:
+        return given
+    word = given.pop("word")
+    for name in ("type", "error", "queue"):
+        with as_bad_query():
+            wanted: dict[str, Any] = error_query(word) if name == "error" else {name: word}
+            page = await reading.driver.list(now=reading.now, order="-id", limit=1, payloads=False, **wanted)
+        if page.items:
+            return {name: word, **given}
+    return {"type": word, **given}
+
+
+def _refused(typed: str, problem: str) -> PageContent:
+    """The page with what was typed, and what is wrong with it."""
+    view: dict[str, Any] = {
+        "rows": [],
+        "cursor": None,
+        "given": {},
+        "typed": typed,
+        "states": {},
+        "queues": [],
+        "is_first": True,
+        "problem_with_filter": problem,
+    }
+    return PageContent("jobs.html", "Jobs", None, view, status=400)
 
 
 def _redirected(given: dict[str, str]) -> PageContent:
