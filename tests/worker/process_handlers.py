@@ -37,6 +37,9 @@ def hangs() -> None:
         time.sleep(60)
 
 
+def nothing() -> None: ...
+
+
 def square(number: int) -> int:
     return number * number
 

@@ -12,7 +12,9 @@ here.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 logger = logging.getLogger("taskharbor")
+_USED_UP = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC)
 _MAX_TEXT_CHARS = 300  # of a driver's error
 
 LEVELS = {kind: kind.level for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.Event)}
@@ -124,6 +127,8 @@ class LogObserver:
                 return name
         if type(error) is Refusal:
             return error.safe_text  # its text quotes nothing; the place in our own code would help nobody
+        if isinstance(error, OSError) and error.errno in _USED_UP:  # of the system's own table: it quotes nothing
+            name += f" ({os.strerror(error.errno)})"
         innermost = error.__traceback__
         if innermost is None:
             return name

@@ -7,6 +7,7 @@ started there ends with it. (Python's own ProcessPoolExecutor is unusable after 
 from __future__ import annotations
 
 import asyncio
+import errno
 import multiprocessing
 import os
 import pickle
@@ -33,9 +34,10 @@ from taskharbor.worker.child_main import Request, serve
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.injector import Injector
 from taskharbor.worker.middleware import CallMiddleware
-from taskharbor.worker.threads import Threads
+from taskharbor.worker.threads import Scarce, Threads
 from taskharbor.worker.waiting import first_of
 
+SCARCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 CHILD_CHECK_S = 1.0  # between two checks that a child lives, on systems without pidfd
 LEAVE_S = 3.0  # for idle children to leave their lifespans when the worker stops
 HURRIED_LEAVE_S = 1.0  # the same after a second signal
@@ -47,6 +49,13 @@ class ChildDied(Exception):
 
 class RemoteError(Exception):
     """An exception of a child process that could not be pickled; the text is its description."""
+
+
+def scarce(error: OSError) -> Exception:
+    """What to raise for an error at the start of a child: Scarce, if something of the system is used up."""
+    if error.errno not in SCARCE_ERRNOS:
+        return error
+    return Scarce(f"no child process could be started: {os.strerror(error.errno)}")
 
 
 class _Child:
@@ -198,7 +207,10 @@ class ChildProcesses:
             try:
                 child = self._idle.pop()
             except IndexError:
-                return _Child()
+                try:
+                    return _Child()
+                except OSError as error:
+                    raise scarce(error) from None
             if child.is_alive():
                 return child
             child.end()

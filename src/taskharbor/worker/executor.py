@@ -11,6 +11,7 @@ called), `interrupts` (timeouts, lost leases), `decider` (one outcome for each d
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
@@ -34,14 +35,17 @@ from taskharbor.worker.invocation import Invocation
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.result_binder import Unready
-from taskharbor.worker.threads import unwrap
+from taskharbor.worker.threads import Scarce, unwrap
 from taskharbor.worker.waiting import first_of, leave_behind
 
 UNKNOWN_TYPE_DELAY_S = 10.0  # plus up to a half: another worker may know the type
 UNREAD_RESULTS_DELAY_S = 1.0  # plus up to a half
+SCARCE_DELAY_S = 1.0  # plus up to a half, of a job for which the system has no thread or process
+SCARCE_WARNING_S = 60.0  # between two warnings about that
 MAX_UNREAD_DOUBLINGS = 6  # of that delay, while they cannot be read, or a job before it is not done
 INTERRUPT_GRACE_S = 1.0  # at a stop, for interrupted handlers to end before they are given back without them
 ENDING_GRACE_S = 2.0  # at a stop, for transactions to end once no handler is waited for
+logger = logging.getLogger("taskharbor.worker")
 NO_PROBLEMS: Mapping[str, Exception] = {}
 
 
@@ -58,6 +62,7 @@ class Executor(Part):
         self._invocation = Invocation(parts, self.capacity.running)
         self._suspects = SuspectGate(parts, self.decider, self._launch_later)
         self._stopping = False
+        self._warns_at = float("-inf")  # when to report again that something of the system is used up
         self._emits_started = True  # whether anyone observes JobStarted; asked for each batch
         self._notes_current = True  # whether anyone asks which job is running; asked for each batch
         self._create_task = _task_maker(asyncio.get_running_loop())
@@ -197,7 +202,11 @@ class Executor(Part):
             except BaseException as error:
                 delivery.seconds = monotonic() - delivery.began
                 delivery.ending = delivery.transaction is not None
-                decider.raised(delivery, unwrap(error))
+                error = unwrap(error)
+                if type(error) is Scarce and not (delivery.ending or delivery.decided):
+                    self._without_means(delivery, error)
+                else:
+                    decider.raised(delivery, error)
                 if delivery.transaction is not None:
                     await decider.undo(delivery, delivery.transaction)
             else:
@@ -215,6 +224,17 @@ class Executor(Part):
                 await decider.undo(delivery, delivery.transaction)
         finally:
             self.capacity.leave(delivery)
+
+    def _without_means(self, delivery: Delivery, error: Scarce) -> None:
+        """The system has no thread or process for a handler: its job waits a moment, and loses no attempt."""
+        if self._monotonic() >= self._warns_at:
+            self._warns_at = self._monotonic() + SCARCE_WARNING_S
+            logger.warning(
+                "%s; jobs are given back until there is one: look at the limits of processes and threads (ulimit -u, "
+                "pids.max), of open files (ulimit -n) and of memory, or lower --concurrency",
+                error,
+            )
+        self._give_back_for(delivery, str(error), SCARCE_DELAY_S)
 
     def check(self) -> None:
         """Give back jobs whose task was cancelled before its first step, by a handler that cancels all tasks."""

@@ -25,7 +25,7 @@ from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.middleware import await_within, call_within, wrap
 from taskharbor.worker.parts import Part, WorkerParts
-from taskharbor.worker.threads import Threads, unwrap
+from taskharbor.worker.threads import Scarce, Threads, unwrap
 from taskharbor.worker.transaction import HandlerTransaction
 
 if TYPE_CHECKING:
@@ -112,7 +112,10 @@ class Invocation(Part):
     def _child_processes(self) -> ChildProcesses:
         """Imported here: `multiprocessing` is a twentieth of what importing a worker costs, and few jobs need it."""
         if self._children is None:
-            from taskharbor.worker.child_processes import ChildProcesses
+            try:
+                from taskharbor.worker.child_processes import ChildProcesses
+            except OSError as error:  # no file descriptor is left to read it with
+                raise Scarce(f"no child process could be started: {error.strerror}") from None
 
             self._children = ChildProcesses(self._threads, self._injector)
         return self._children

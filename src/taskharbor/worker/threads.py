@@ -18,8 +18,12 @@ from taskharbor.model.current_job import note_handler_thread
 _Call: TypeAlias = tuple[contextvars.Context, Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
+class Scarce(Exception):
+    """The system gives no thread or process now. The function was not called."""
+
+
 class Threads:
-    """Runs functions in threads, and returns futures of the calling loop."""
+    """Runs functions in threads, and returns futures of the calling loop. Scarce if the system gives no thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -33,15 +37,15 @@ class Threads:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         future.add_done_callback(_retrieve)
-        self._busy += 1
         call = contextvars.copy_context(), function, future, loop
         if self._closed:
             self._start(self._do, call)
-            return future
-        if self._busy > self._threads:
-            self._threads += 1
+        elif self._busy >= self._threads:
             self._start(self._serve)
-        self._calls.put(call)
+            self._threads += 1
+        self._busy += 1
+        if not self._closed:
+            self._calls.put(call)
         return future
 
     def close(self) -> None:
@@ -51,7 +55,11 @@ class Threads:
             self._calls.put(None)
 
     def _start(self, target: Callable[..., object], *args: object) -> None:
-        threading.Thread(target=target, args=args, name=f"{self._name}-{self._threads}", daemon=True).start()
+        thread = threading.Thread(target=target, args=args, name=f"{self._name}-{self._threads + 1}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise Scarce(f"no thread could be started: {error}") from None
 
     def _serve(self) -> None:
         note_handler_thread()

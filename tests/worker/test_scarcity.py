@@ -1,0 +1,97 @@
+"""Something of the system is used up: threads, file descriptors, memory. Work slows, no job pays for it, and the log
+says what is missing."""
+
+import asyncio
+import errno
+import logging
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from taskharbor.events import JobGivenBack, JobSucceeded
+from taskharbor.observe.log import LogObserver
+from taskharbor.worker import child_processes, threads
+from tests.worker import process_handlers as handlers
+from tests.worker.workbench import Bench, heard_test, job
+
+JOBS = "abcd"
+
+
+class Limit:
+    """How many more the system gives, and what it answers afterwards."""
+
+    left = 0
+
+    def take(self, error: BaseException) -> None:
+        if self.left <= 0:
+            raise error
+        self.left -= 1
+
+
+async def goes_on(bench: Bench, limit: Limit, missing: str, given_back: int, **options: Any) -> None:
+    """Jobs are given back while there is too little, and done once there is enough."""
+    worker = bench.worker(concurrency=len(JOBS))
+    worker.register("t", handlers.nothing, **options)
+    await bench.enqueue(*map(job, JOBS))
+    async with bench.running(worker):
+        events = await bench.heard(JobGivenBack, given_back)
+        limit.left = 100
+        while "inflight" in [await bench.state(id) for id in JOBS]:
+            await asyncio.sleep(0)
+        bench.clock.advance(2)
+        await bench.heard(JobSucceeded, len(JOBS))
+    assert all(missing in event.reason for event in events)
+    assert {(await bench.info(id)).job.attempts for id in JOBS} == {0}
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if "jobs are given back until" in each.getMessage()]
+
+
+def test_without_threads(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    limit = Limit()
+    limit.left = 1
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            limit.take(RuntimeError("can't start new thread"))
+            super().start()
+
+    monkeypatch.setattr(threads, "threading", SimpleNamespace(Thread=Thread))
+
+    @heard_test
+    async def test(bench: Bench) -> None:
+        await goes_on(bench, limit, "no thread could be started: can't start new thread", len(JOBS) - 1)
+
+    with caplog.at_level(logging.WARNING, "taskharbor.worker"):
+        test()
+    assert len(said(caplog)) == 1
+
+
+@pytest.mark.parametrize(("number", "text"), [(errno.EMFILE, "Too many open files"), (errno.ENOMEM, "Cannot allocate")])
+def test_without_child_processes(
+    number: int, text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit, start = Limit(), child_processes._Child
+
+    def child() -> Any:
+        limit.take(OSError(number, "with a /secret/path"))
+        return start()
+
+    monkeypatch.setattr(child_processes, "_Child", child)
+
+    @heard_test
+    async def test(bench: Bench) -> None:
+        await goes_on(bench, limit, f"no child process could be started: {text}", len(JOBS), process=True)
+
+    with caplog.at_level(logging.WARNING, "taskharbor.worker"):
+        test()
+    assert len(said(caplog)) == 1
+    assert "secret" not in said(caplog)[0]
+
+
+def test_the_log_says_what_is_used_up() -> None:
+    assert LogObserver()._error(OSError(errno.EMFILE, "x", "/secret/path")) == "OSError (Too many open files)"
+    assert LogObserver()._error(OSError(errno.EACCES, "x", "/secret/path")) == "PermissionError"
