@@ -35,6 +35,7 @@ THEMES = (
     "flows",
     "spawn",
     "flow_status",
+    "cascade",
     "admin",
     "listing",
     "heads",

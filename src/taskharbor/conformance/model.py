@@ -209,6 +209,7 @@ class ContractModel(ModelAdmin, ModelReading):
             case Cancelled():
                 trail, reason = outcome.trail or record.trail, outcome.reason
                 self.finish(job, State.CANCELLED, now, reason=reason, last_error=reason, lost=0, trail=trail)
+                self.cancel_behind({job.record.id}, now)
 
     def ack(self, job: ModelJob, outcome: Ack, now: datetime) -> None:
         """Done; then its dependents are released, and the spawned jobs stored. With a heir, the other way round."""

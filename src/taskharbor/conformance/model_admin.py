@@ -56,11 +56,11 @@ class ModelAdmin(ModelStore):
             self.link(job)
             self.join_or_block(job, now)
             results.append(None)
+        self.bring_back_behind([id for id, refused in zip(ids, results, strict=True) if refused is None], now)
         return results
 
-    def cancel(
-        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None, reason: str = CANCELLED_REASON
-    ) -> list[Refusal | None]:
+    def cancel(self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None) -> list[Refusal | None]:
+        cancelled = set()
         results: list[Refusal | None] = []
         for place, id in enumerate(ids):
             refused, job = self.unseen(id, seen, place), self.jobs.get(id)
@@ -68,8 +68,10 @@ class ModelAdmin(ModelStore):
                 results.append(refused or WrongState)
                 continue
             if job.lasting is not State.CANCELLED:
-                self.finish(job, State.CANCELLED, now, reason=reason)
+                self.finish(job, State.CANCELLED, now, reason=CANCELLED_REASON)
+                cancelled.add(id)
             results.append(None)
+        self.cancel_behind(cancelled, now)
         return results
 
     def cancel_flow(self, flow: str, now: datetime) -> int:
@@ -77,8 +79,9 @@ class ModelAdmin(ModelStore):
         members = {id: job for id, job in self.jobs.items() if job.record.flow_id == flow}
         if members:
             self.cancelled_flows.add(flow)
-        unfinished = [id for id, job in members.items() if not job.state(now).terminal]
-        self.cancel(unfinished, now, reason=FLOW_CANCELLED_REASON)
+        unfinished = [job for job in members.values() if not job.state(now).terminal]
+        for job in unfinished:
+            self.finish(job, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
         return len(unfinished)
 
     def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[Refusal | None]:

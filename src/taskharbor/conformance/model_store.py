@@ -21,7 +21,7 @@ from taskharbor.drivers import (
     StoredSchedule,
     TaskHarborError,
 )
-from taskharbor.drivers.base import FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.model.job import EPOCH
 
 Refusal: TypeAlias = type[TaskHarborError]
@@ -112,6 +112,35 @@ class ModelStore:
 
     def needed(self, id: str) -> bool:
         return any(self.depends(job, id) and job.lasting in UNFINISHED for job in self.jobs.values())
+
+    def behind(self, ids: Collection[str]) -> dict[str, ModelJob]:
+        """The jobs that depend on one of these, which is in their flow."""
+
+        def is_behind(job: ModelJob) -> bool:
+            flow = job.record.flow_id
+            return any(
+                self.depends(job, id) and flow is not None and self.jobs[id].record.flow_id == flow for id in ids
+            )
+
+        return {id: job for id, job in self.jobs.items() if is_behind(job)}
+
+    def cancel_behind(self, ids: Collection[str], now: datetime) -> None:
+        """What is blocked behind cancelled jobs of its flow is cancelled with them."""
+        while blocked := {id: job for id, job in self.behind(ids).items() if job.lasting is State.BLOCKED}:
+            for job in blocked.values():
+                self.finish(job, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+            ids = blocked.keys()
+
+    def bring_back_behind(self, ids: Collection[str], now: datetime) -> None:
+        """What was cancelled with requeued jobs comes back, unless another cancelled job of its flow is before it."""
+        cancelled = [id for id, job in self.jobs.items() if job.lasting is State.CANCELLED]
+        for id, job in self.behind(ids).items():
+            with_it = job.lasting is State.CANCELLED and job.record.reason == DEPENDENCY_CANCELLED_REASON
+            if with_it and id not in self.behind(cancelled):
+                job.record = replace(job.record, reason="", finished_at=None)
+                self.link(job)
+                self.join_or_block(job, now)
+                self.bring_back_behind([id], now)
 
     # Enqueue: a plan, which may refuse, and then carrying it out
 

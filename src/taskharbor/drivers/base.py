@@ -63,6 +63,9 @@ MAX_SCANNED_AUDIT = 10_000
 
 CANCELLED_REASON = "cancelled"
 FLOW_CANCELLED_REASON = "flow cancelled"
+DEPENDENCY_CANCELLED_REASON = "a job that it depends on was cancelled"
+MAX_FOLLOWED_JOBS = 1_000
+"""How many jobs a call cancels, or brings back, behind those that it names; `prune` goes on with the rest."""
 DAMAGED_PREFIX = "damaged record"
 """The reason of a damaged record in the dead letter queue begins with this."""
 

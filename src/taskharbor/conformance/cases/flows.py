@@ -18,7 +18,7 @@ BY_KEY = (
     "A dependency on a job of the same call that turned out to be known by its key is a dependency on the known one."
 )
 WAITING = "`waiting_for` names the dependencies that are not done, in their order."
-STAY = "A dead or cancelled dependency leaves its dependents blocked; requeueing it resumes the flow."
+STAY = "A dead dependency leaves its dependents blocked; requeueing it resumes the flow."
 
 
 async def invalid(env: Environment, *jobs: JobRecord) -> None:
@@ -270,9 +270,9 @@ async def dead_dependency(env: Environment) -> None:
     assert (order[0], {*order[1:]}) == (first.id, {second.id, late.id})
 
 
-@case(STAY)
+@case(BLOCKED)
 async def cancelled_dependency(env: Environment) -> None:
-    """By cancel, or by its handler."""
+    """By cancel, or by its handler, outside of a flow."""
     for name in ("admin", "handler"):
         queue = env.q(name)
         first = await env.add(queue=queue)

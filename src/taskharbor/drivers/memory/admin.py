@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
-from taskharbor.drivers.memory.flows import join_or_block
+from taskharbor.drivers.memory.flows import bring_back_behind, cancel_behind, join_or_block
 from taskharbor.drivers.memory.queue import Line
 from taskharbor.drivers.memory.records import Entry, readable
 from taskharbor.drivers.memory.store import MemoryStore
@@ -60,6 +60,7 @@ def requeue(
     """Bring dead and cancelled jobs back."""
     if run_at is not None:
         check_moment(run_at, "run_at")
+    requeued: list[Entry] = []
 
     def act(entry: Entry) -> DriverError | None:
         state = entry.state_at(now)
@@ -72,29 +73,32 @@ def requeue(
         if record.flow_id is not None:
             store.cancelled_flows.discard(record.flow_id)
         join_or_block(store, entry, now)
+        requeued.append(entry)
         return None
 
-    return _for_each(store, ids, seen, act)
+    results = _for_each(store, ids, seen, act)
+    bring_back_behind(store, requeued, now)
+    return results
 
 
 def cancel(
-    store: MemoryStore,
-    ids: Sequence[str],
-    now: datetime,
-    seen: Sequence[Seen] | None = None,
-    reason: str = CANCELLED_REASON,
+    store: MemoryStore, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
 ) -> list[DriverError | None]:
-    """Cancel what is not terminal."""
+    """Cancel what is not terminal, and what can no longer run then."""
+    cancelled: list[Entry] = []
 
     def act(entry: Entry) -> DriverError | None:
         state = entry.state_at(now)
         if state is State.DONE or state is State.DLQ:
             return wrong_state(entry.record.id, state, "cancel")
         if state is not State.CANCELLED:
-            store.finish(entry, State.CANCELLED, now, reason=reason)
+            store.finish(entry, State.CANCELLED, now, reason=CANCELLED_REASON)
+            cancelled.append(entry)
         return None
 
-    return _for_each(store, ids, seen, act)
+    results = _for_each(store, ids, seen, act)
+    cancel_behind(store, cancelled, now)
+    return results
 
 
 def cancel_flow(store: MemoryStore, flow_id: str, now: datetime) -> int:
@@ -103,9 +107,10 @@ def cancel_flow(store: MemoryStore, flow_id: str, now: datetime) -> int:
     if members is None:
         return 0
     store.cancelled_flows.add(flow_id)
-    open_ids = [entry.record.id for entry in members if not entry.state_at(now).terminal]
-    cancel(store, open_ids, now, reason=FLOW_CANCELLED_REASON)
-    return len(open_ids)
+    unfinished = [entry for entry in members if not entry.state_at(now).terminal]
+    for entry in unfinished:
+        store.finish(entry, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
+    return len(unfinished)
 
 
 def delete(store: MemoryStore, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:

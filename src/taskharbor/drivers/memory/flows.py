@@ -6,11 +6,12 @@ for them: a join of twenty thousand jobs costs each of them the same as a join o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from msgspec.structs import replace
 
+from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.model.job import State
@@ -54,6 +55,37 @@ def release_dependents(store: MemoryStore, entry: Entry, dependents: Collection[
         dependent.open.discard(entry)
         if dependent.state is State.BLOCKED and not dependent.open:
             store.join(dependent, now)
+
+
+def cancel_behind(store: MemoryStore, cancelled: Iterable[Entry], now: datetime) -> None:
+    """The blocked jobs of a flow that depend on a cancelled one can never run, so they are cancelled with it."""
+    ahead = list(cancelled)
+    for entry in ahead:
+        for dependent in _behind(entry):
+            if dependent.state is State.BLOCKED:
+                store.finish(dependent, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+                ahead.append(dependent)
+
+
+def bring_back_behind(store: MemoryStore, requeued: Iterable[Entry], now: datetime) -> None:
+    """What was cancelled with a job waits for it again, unless it depends on another one that is still cancelled."""
+    ahead = list(requeued)
+    for entry in ahead:
+        for dependent in _behind(entry):
+            if dependent.state is not State.CANCELLED or dependent.record.reason != DEPENDENCY_CANCELLED_REASON:
+                continue
+            link(store, dependent)
+            if not any(other.state is State.CANCELLED for other in dependent.open if dependent in _behind(other)):
+                store.leave(dependent)
+                dependent.record = replace(dependent.record, reason="", finished_at=None)
+                join_or_block(store, dependent, now)
+                ahead.append(dependent)
+
+
+def _behind(entry: Entry) -> list[Entry]:
+    """The jobs of the same flow that depend on it."""
+    flow = entry.record.flow_id
+    return [dependent for dependent in entry.dependents if flow is not None and dependent.record.flow_id == flow]
 
 
 def hand_over(dependents: Collection[Entry], old: Entry, heir: Entry) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from taskharbor.drivers.memory.enqueue import heir_of, plan_of, store_jobs
-from taskharbor.drivers.memory.flows import hand_over, release_dependents
+from taskharbor.drivers.memory.flows import cancel_behind, hand_over, release_dependents
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import bad_notes, check_lease
@@ -83,6 +83,7 @@ def _apply(store: MemoryStore, entry: Entry, outcome: Outcome, now: datetime) ->
         case Cancelled():
             reason = clean_error(outcome.reason)
             store.finish(entry, State.CANCELLED, now, reason=reason, last_error=reason, lost=0, trail=trail)
+            cancel_behind(store, [entry], now)
 
 
 def _ack(store: MemoryStore, entry: Entry, outcome: Ack, now: datetime, trail: bytes) -> None:

@@ -25,6 +25,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, MAX_FOLLOWED_JOBS
 from taskharbor.drivers.postgres import statement
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.records import ACK, CANCEL, FAIL, RETRY, RefusalCode, StoredState
@@ -219,6 +220,8 @@ CONSTANTS: dict[str, int | str] = {
     "retry": RETRY,
     "fail": FAIL,
     "cancel": CANCEL,
+    "with_it": DEPENDENCY_CANCELLED_REASON,
+    "most_followed": MAX_FOLLOWED_JOBS,
     **{code.name.lower(): int(code) for code in RefusalCode},
 }
 

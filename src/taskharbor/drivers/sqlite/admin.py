@@ -10,9 +10,9 @@ import msgspec
 
 from taskharbor.drivers import refusals
 from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
+from taskharbor.drivers.sqlite.cascade import follow, go_on
 from taskharbor.drivers.sqlite.damage import is_number
 from taskharbor.drivers.sqlite.records import (
-    BLOCKED,
     CANCELLED,
     DONE,
     LEASED,
@@ -25,7 +25,7 @@ from taskharbor.drivers.sqlite.records import (
 )
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
-from taskharbor.drivers.sqlite.transitions import finish, has_open_dependency, join, leave, line_up, remove, reopen
+from taskharbor.drivers.sqlite.transitions import block_or_join, finish, leave, line_up, remove
 from taskharbor.model.amendment import Amend
 from taskharbor.model.bounds import check_amend, check_moment, check_name
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
@@ -83,6 +83,7 @@ def requeue(
 ) -> list[DriverError | None]:
     """Run dead and cancelled jobs again."""
     moment = to_us(now)
+    requeued: list[JobRow] = []
     if run_at is not None:
         check_moment(run_at, "run_at")
 
@@ -90,32 +91,26 @@ def requeue(
         state = state_at(job.state, job.moment, moment)
         if state is not State.DLQ and state is not State.CANCELLED:
             return refusals.wrong_state(job.id, state, "requeue")
-        was_finished = job.finished
-        leave(session, job)
-        job.state, job.reason, job.finished_at, job.lost, job.run_at = BLOCKED, "", None, 0, maybe_us(run_at)
-        job.note = None
+        job.lost, job.run_at, job.note = 0, maybe_us(run_at), None
         if reset_attempts:
             job.attempts = 0
         if job.flow_id is not None:
             session.execute("UPDATE taskharbor_flows SET cancelled = 0 WHERE id = ?", (job.flow_id,))
-        reopen(session, job, was_finished)
-        if not has_open_dependency(session, job):
-            join(session, job, moment)
-        session.save(job)
+        block_or_join(session, job, moment)
+        requeued.append(job)
         return None
 
-    return _for_each(session, ids, act, seen)
+    results = _for_each(session, ids, act, seen)
+    follow(session, requeued, moment)
+    return results
 
 
 def cancel(
-    session: WriteSession,
-    ids: Sequence[str],
-    now: datetime,
-    reason: str = CANCELLED_REASON,
-    seen: Sequence[Seen] | None = None,
+    session: WriteSession, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
 ) -> list[DriverError | None]:
-    """Cancel jobs that are not terminal; one that is cancelled stays so."""
+    """Cancel jobs that are not terminal, and what can no longer run then; one that is cancelled stays so."""
     moment = to_us(now)
+    cancelled: list[JobRow] = []
 
     def act(job: JobRow) -> DriverError | None:
         state = state_at(job.state, job.moment, moment)
@@ -123,11 +118,14 @@ def cancel(
             return None
         if state is State.DONE or state is State.DLQ:
             return refusals.wrong_state(job.id, state, "cancel")
-        job.reason = reason
+        job.reason = CANCELLED_REASON
         finish(session, job, CANCELLED, moment)
+        cancelled.append(job)
         return None
 
-    return _for_each(session, ids, act, seen)
+    results = _for_each(session, ids, act, seen)
+    follow(session, cancelled, moment)
+    return results
 
 
 def cancel_flow(session: WriteSession, flow_id: str, now: datetime) -> int:
@@ -135,7 +133,10 @@ def cancel_flow(session: WriteSession, flow_id: str, now: datetime) -> int:
     if not session.do("UPDATE taskharbor_flows SET cancelled = 1 WHERE id = ?", flow_id):
         return 0
     unfinished = [id for (id,) in session.all(UNFINISHED_OF_FLOW, flow_id)]
-    cancel(session, unfinished, now, FLOW_CANCELLED_REASON)
+    for id in unfinished:
+        if (job := session.load(id)) is not None:
+            job.reason = FLOW_CANCELLED_REASON
+            finish(session, job, CANCELLED, to_us(now))
     return len(unfinished)
 
 
@@ -156,14 +157,15 @@ PrunePlaces: TypeAlias = dict[tuple[str, int, str], tuple[int, int]]
 
 
 def prune(session: WriteSession, before: datetime, limit: int, places: PrunePlaces, retention: timedelta) -> int:
-    """Delete finished jobs, the oldest of each queue first; what something unfinished needs stays. A job that is kept
+    """Let follow what has to (cascade.py), then delete finished jobs, the oldest of each queue first; what something unfinished needs stays. A job that is kept
     for a time of its own stays until that is over at `before + retention`.
 
     A flow that is still open may have hundreds of thousands of finished jobs. So no call reads more than
     MAX_PRUNE_SCAN_JOBS of a queue: the next call goes on where this one stopped, and starts over after the last job.
     """
-    moment, deleted = to_us(before), 0
+    moment = to_us(before)
     span = {"before": moment, "present": moment + retention // MICROSECOND}
+    deleted = go_on(session, span["present"], limit)
     which = (PRUNABLE, KEPT) if session.one(ANY_KEPT) else (PRUNABLE,)
     for (name,) in session.all("SELECT name FROM taskharbor_queues"):
         deleted_before = deleted

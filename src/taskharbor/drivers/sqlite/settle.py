@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from taskharbor.drivers.refusals import LeaseCode, bad_notes, check_lease, lease_refusal, no_job
+from taskharbor.drivers.sqlite.cascade import follow
 from taskharbor.drivers.sqlite.enqueue import heir_of, plan_of, store_jobs
 from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, LEASED, JobRow, is_moment, maybe_us
 from taskharbor.drivers.sqlite.session import WriteSession
@@ -124,6 +125,7 @@ def _apply(session: WriteSession, job: JobRow, outcome: Outcome, now: datetime, 
         job.reason = job.last_error = clean_error(outcome.reason)
         job.lost = 0
         finish(session, job, CANCELLED, moment)
+        follow(session, [job], moment)
 
 
 def _note_settled(job: JobRow, outcome: Outcome) -> None:

@@ -108,11 +108,17 @@ def finish(session: WriteSession, job: JobRow, state: int, now: int) -> None:
         _close(session, job)
 
 
-def reopen(session: WriteSession, job: JobRow, was_finished: bool) -> None:
-    """A terminal job is to run again: its flow and its dependencies count it as unfinished."""
+def block_or_join(session: WriteSession, job: JobRow, now: int) -> None:
+    """A terminal job is to run again: its flow and its dependencies count it as unfinished. Saves it."""
+    was_finished = job.finished
+    leave(session, job)
+    job.state, job.reason, job.finished_at = BLOCKED, "", None
     if was_finished and job.flow_id is not None:
         session.execute(FLOW_OPEN, (1, job.flow_id))
     hold_dependencies(session, job)
+    if not has_open_dependency(session, job):
+        join(session, job, now)
+    session.save(job)
 
 
 def remove(session: WriteSession, job: JobRow) -> None:

@@ -124,6 +124,9 @@ CREATE TABLE taskharbor_edges (
 ) WITHOUT ROWID;
 CREATE INDEX taskharbor_edges_dependent ON taskharbor_edges (dependent, open, dependency);
 
+-- Jobs whose dependents have to be cancelled or brought back with them: what a call has left to a prune.
+CREATE TABLE taskharbor_followed (num INTEGER PRIMARY KEY);
+
 CREATE TABLE taskharbor_workers (
     name    TEXT PRIMARY KEY,
     seen_at INTEGER NOT NULL,

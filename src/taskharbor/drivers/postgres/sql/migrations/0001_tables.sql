@@ -159,6 +159,9 @@ create table queues (
     groups_next boolean not null default true
 ) with (fillfactor = 50);
 
+-- Jobs whose dependents are still to be cancelled, or brought back, with them: see follow.
+create table followed (id text collate "C" primary key);
+
 -- Cancelled flows, as long as they have a record.
 create table flows (flow_id text collate "C" primary key);
 

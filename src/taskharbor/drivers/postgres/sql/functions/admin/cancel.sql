@@ -4,7 +4,7 @@
 --      'changed': it is not as it was seen; 'needed N': N unfinished jobs depend on it; 'locked': another call has it
 --      locked, to be sent again; else the state that does not allow the change
 -- locks: the jobs that no other call has locked (none is waited for while others are locked), then groups in the order
---      of names
+--      of names; before them what follows (see follow)
 create or replace function cancel(p_ids text, p_now bigint, p_reason text, p_seen text)
 returns text[] language plpgsql @ours@ as $body$
 declare
@@ -16,6 +16,7 @@ declare
     was integer;
     is_changed boolean;
     changes group_change[] := '{}';
+    stopped text[] := '{}';
 begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     for one in select json_array_elements_text(p_ids::json) loop
@@ -33,6 +34,7 @@ begin
             end if;
             j := set_finished(j, @cancelled@::smallint, p_reason, p_now);
             insert into history select (j).*;
+            stopped := stopped || array_remove(array[case when j.flow_id is not null then j.id end], null);
             results := results || null::text;
         else
             select r.state, seen[n] <> seen_of(r.deliveries, r.edits, r.finished_at) into was, is_changed
@@ -43,6 +45,9 @@ begin
                                        when was = @done@ then 'done' else 'dlq' end;
         end if;
     end loop;
+    if p_reason <> 'flow cancelled' and stopped <> '{}' then
+        perform follow(stopped, p_now, @most_followed@);
+    end if;
     if cardinality(changes) > 0 then
         perform regroup(changes);
         perform hint(array(select c.queue from unnest(changes) as c), false);

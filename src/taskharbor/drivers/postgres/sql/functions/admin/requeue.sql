@@ -10,6 +10,7 @@ declare
     seen text[] := array(select json_array_elements_text(p_seen::json));
     hinted text[] := '{}';
     resumed text[] := '{}';
+    ahead text[] := '{}';
     one text;
     j jobs;
     n integer := 0;
@@ -36,13 +37,19 @@ begin
         else
             perform put_back(j, p_now, p_run_at, p_reset, base + n);
             hinted := hinted || j.queue;
-            resumed := resumed || array_remove(array[j.flow_id], null);
+            if j.flow_id is not null then
+                resumed := resumed || j.flow_id;
+                ahead := ahead || j.id;
+            end if;
             results := results || null::text;
         end if;
     end loop;
     if resumed <> '{}' then
         delete from flows f where f.ctid = any(array(
             select x.ctid from flows x where x.flow_id = any(resumed) order by x.flow_id for update));
+    end if;
+    if ahead <> '{}' then
+        perform follow(ahead, p_now, @most_followed@);
     end if;
     perform hint(hinted, false);
     return results;

@@ -1,10 +1,12 @@
 -- Move the jobs of acks, failures and cancellations from `jobs` to `history`.
--- in:  as settle; out: the positions of what was applied; ids and positions of the acked ones; the changes for groups
+-- in:  as settle; out: the positions of what was applied; ids and positions of the acked ones; the changes for groups;
+--     ids of cancelled jobs of flows
 -- One index lookup for each job, then its row by its ctid: the planner has no other plan. A row that changes between the
 -- lookup and the lock is not found at its ctid: it counts as locked. Only what can be applied is locked, so that an
 -- outcome that comes too late holds up no other call.
 create or replace function finish(p_given text, p_now bigint, out positions integer[], out acked text[],
-                                  out acked_positions integer[], out changes group_change[])
+                                  out acked_positions integer[], out changes group_change[],
+                                  out stopped text[])
 language plpgsql as $body$
 begin
     with gone as (
@@ -43,7 +45,8 @@ begin
     )
     select array_agg(gone.o), array_agg(gone.id order by gone.o) filter (where gone.kind = @ack@),
            array_agg(gone.o order by gone.o) filter (where gone.kind = @ack@),
-           array_agg(left_group(gone.queue, gone.grp, gone.state)) filter (where gone.grp is not null)
-    into positions, acked, acked_positions, changes from gone;
+           array_agg(left_group(gone.queue, gone.grp, gone.state)) filter (where gone.grp is not null),
+           array_agg(gone.id) filter (where gone.kind = @cancel@ and gone.flow_id is not null)
+    into positions, acked, acked_positions, changes, stopped from gone;
 end
 $body$;

@@ -5,7 +5,7 @@
 --      p_now; p_release: whether the dependents of acked jobs are released; p_retries: whether any kind is a retry
 -- out: a row for each outcome that was not applied: see refusals
 -- locks: the jobs that no other call has locked (skip locked: it never waits for a job while it holds others); then their
---      dependents in the order of ids; then groups in the order of names
+--      dependents in the order of ids; then what follows (see follow); then groups in the order of names
 create or replace function settle(p_given text, p_now bigint, p_release boolean, p_retries boolean)
 returns table (o integer, code integer, ends bigint) language plpgsql @ours@ @one_plan@ as $body$
 #variable_conflict use_column
@@ -27,6 +27,9 @@ begin
     if finished.acked is not null and p_release and exists (select from edges) then
         select r.positions, r.queues into released_positions, released_queues
         from release_dependents(finished.acked, finished.acked_positions, p_now, base) as r;
+    end if;
+    if finished.stopped is not null then
+        perform follow(finished.stopped, p_now, @most_followed@);
     end if;
     if p_retries then
         select * into retried from retry_jobs(p_given, p_now, base, released_positions);

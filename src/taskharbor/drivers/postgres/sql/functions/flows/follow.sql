@@ -1,0 +1,52 @@
+-- What a cancel or a requeue of jobs means for those behind them in their flows. Behind a cancelled job, what is blocked is
+-- cancelled too; behind another one, what was cancelled in this way comes back, unless it depends on a cancelled job.
+-- in: ids of jobs; the time; how many jobs may follow. out: how many did. Jobs whose dependents are still to follow, because
+--     there are more or another call has them locked, go into the table `followed`: a prune goes on with them
+-- locks: the jobs that follow, unless another call has locked them: it never waits
+create or replace function follow(p_ids text[], p_now bigint, p_limit integer)
+returns integer language plpgsql as $body$
+declare
+    base constant bigint := nextval('arrival') << 20;
+    ahead text[] := p_ids;
+    place integer := 1;
+    n integer := 0;
+    here record;
+    j jobs;
+    is_left boolean;
+begin
+    while place <= cardinality(ahead) loop
+        exit when n >= p_limit;
+        select r.state, r.flow_id into here from records r where r.id = ahead[place];
+        is_left := false;
+        if here.state = @cancelled@ then
+            for j in select x.* from edges e join jobs x on x.id = e.dependent
+                     where e.dependency = ahead[place] and x.flow_id = here.flow_id and x.state = @blocked@
+                     order by x.id limit p_limit - n for update of x skip locked loop
+                delete from jobs x where x.id = j.id;
+                insert into history select (set_finished(j, @cancelled@::smallint, '@with_it@', p_now)).*;
+                ahead := ahead || j.id;
+                n := n + 1;
+            end loop;
+            is_left := exists (select from edges e join jobs x on x.id = e.dependent
+                               where e.dependency = ahead[place] and x.flow_id = here.flow_id and x.state = @blocked@);
+        elsif here.flow_id is not null then
+            for j in select x.* from edges e join history x on x.id = e.dependent
+                     where e.dependency = ahead[place] and is_cancelled_with(x) and x.flow_id = here.flow_id
+                     order by x.id limit p_limit - n for update of x skip locked loop
+                continue when not keep_all(j.depends_on);
+                n := n + 1;
+                perform put_back(j, p_now, j.run_at, false, base + n);
+                ahead := ahead || j.id;
+            end loop;
+            is_left := exists (select from edges e join history x on x.id = e.dependent
+                               where e.dependency = ahead[place] and is_cancelled_with(x) and x.flow_id = here.flow_id);
+        end if;
+        if is_left then
+            insert into followed values (ahead[place]) on conflict do nothing;
+        end if;
+        place := place + 1;
+    end loop;
+    insert into followed select unnest(ahead[place:]) on conflict do nothing;
+    return n;
+end
+$body$;

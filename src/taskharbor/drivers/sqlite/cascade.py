@@ -1,0 +1,68 @@
+"""What a cancel or a requeue of a job means for those behind it in its flow: they follow it.
+
+A call takes at most `MAX_FOLLOWED_JOBS` along. A job whose dependents still have to follow stands in
+`taskharbor_followed`, until a prune has gone on with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, MAX_FOLLOWED_JOBS
+from taskharbor.drivers.sqlite.records import CANCELLED, JobRow
+from taskharbor.drivers.sqlite.session import WriteSession
+from taskharbor.drivers.sqlite.statements import statement
+from taskharbor.drivers.sqlite.transitions import block_or_join, finish
+
+STRANDED = statement("stranded")
+CANCELLED_WITH = statement("cancelled_with")
+AHEAD = "SELECT state, flow_id FROM taskharbor_jobs WHERE num = ?"
+NOTED = "SELECT num FROM taskharbor_followed LIMIT ?"
+NOTE = "INSERT OR IGNORE INTO taskharbor_followed VALUES (?)"
+FORGET = "DELETE FROM taskharbor_followed WHERE num = ?"
+
+
+def follow(session: WriteSession, jobs: Iterable[JobRow], now: int) -> None:
+    """Cancel what can never run behind cancelled jobs, and bring back what was cancelled with requeued ones."""
+    ahead = deque(job.num for job in jobs if job.flow_id is not None)
+    _follow(session, ahead, now, MAX_FOLLOWED_JOBS)
+    for num in ahead:
+        session.execute(NOTE, (num,))
+
+
+def go_on(session: WriteSession, now: int, limit: int) -> int:
+    """Let up to `limit` jobs follow that calls have left over; returns how many."""
+    noted = [num for (num,) in session.all(NOTED, limit)]
+    if not noted:
+        return 0
+    ahead = deque(noted)
+    followed = _follow(session, ahead, now, limit)
+    for num in noted:
+        session.execute(FORGET, (num,))
+    for num in ahead:
+        session.execute(NOTE, (num,))
+    return followed
+
+
+def _follow(session: WriteSession, ahead: deque[int], now: int, limit: int) -> int:
+    """Let dependents of the jobs `ahead` follow, and those behind them. What is left in `ahead` is not done yet."""
+    followed = 0
+    while ahead and followed < limit:
+        state, flow = session.one(AHEAD, ahead[0]) or (None, None)
+        wanted = {"num": ahead[0], "flow": flow, "limit": limit - followed, "reason": DEPENDENCY_CANCELLED_REASON}
+        dependents = [
+            JobRow(*row)
+            for row in session.execute(STRANDED if state == CANCELLED else CANCELLED_WITH, wanted).fetchall()
+        ]
+        for dependent in dependents:
+            if state == CANCELLED:
+                dependent.reason = DEPENDENCY_CANCELLED_REASON
+                finish(session, dependent, CANCELLED, now)
+            else:
+                block_or_join(session, dependent, now)
+            ahead.append(dependent.num)
+        followed += len(dependents)
+        if followed < limit:
+            ahead.popleft()
+    return followed
