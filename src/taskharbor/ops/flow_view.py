@@ -236,7 +236,9 @@ def next_commands(info: FlowInfo) -> list[str]:
     dead = [node.job.id for node in info.nodes if node.state is State.DLQ]
     if dead:
         return [command("inspect", dead[0]), command("flow requeue", info.id)]
-    cancelled = [node.job.id for node in info.nodes if node.state is State.CANCELLED]
+    cancelled = [
+        node.job.id for node in info.nodes if node.state is State.CANCELLED and not was_cancelled_with_another(node)
+    ]
     if cancelled and len(cancelled) <= MAX_NAMED:
         return [command("job retry", *cancelled)]
     if cancelled or any(node.state is State.INFLIGHT for node in info.nodes):

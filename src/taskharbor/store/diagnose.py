@@ -86,6 +86,8 @@ def _ended(seen: Situation) -> Diagnosis | None:
         return Diagnosis("dlq", text, command("dlq requeue", job.id))
     if info.state is State.CANCELLED:
         text = f"it was cancelled {relative(job.finished_at, now)}: {why}"
+        if was_cancelled_with_another(info):  # requeueing that one brings it back
+            return Diagnosis("cancelled", text, command("flow show", job.flow_id or ""))
         return Diagnosis("cancelled", text, command("job retry", job.id))
     return None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.drivers.base import Driver
+from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import OPERATIONS_QUEUE, FlowInfo, FlowStatus, JobInfo, State, flow_info, flow_status
 from taskharbor.model.times import Duration, duration, moment, round_up
@@ -150,12 +150,19 @@ async def requeue_dead(driver: Driver, id: str, again: Requeue, now: datetime) -
 
 
 async def failed_in(driver: Driver, flow_id: str, now: datetime) -> JobInfo | None:
-    """A dead or a cancelled job of a flow."""
+    """A dead or a cancelled job of a flow: one that stopped the others, not one that was cancelled with it."""
     for state in (State.DLQ, State.CANCELLED):
-        found, _ = await read_items(driver.list, page=1, most=1, flow_id=flow_id, state=state, now=now)
+        found, _ = await read_items(
+            driver.list, page=MAX_EXPLAINED, most=MAX_EXPLAINED, flow_id=flow_id, state=state, now=now
+        )
         if found:
-            return found[0]
+            return next((info for info in found if not was_cancelled_with_another(info)), found[0])
     return None
+
+
+def was_cancelled_with_another(info: JobInfo) -> bool:
+    """Whether it was cancelled because a job that it depends on was."""
+    return info.state is State.CANCELLED and info.job.reason == DEPENDENCY_CANCELLED_REASON
 
 
 def waits_for_externals(info: FlowInfo) -> list[str]:
