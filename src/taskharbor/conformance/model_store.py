@@ -215,6 +215,11 @@ class ModelStore:
                 self.finish(job, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
             else:
                 self.join_or_block(job, now)
+        behind = self.behind([id for id, job in self.jobs.items() if job.lasting is State.CANCELLED])
+        stranded = [id for id in fresh if id in behind and self.jobs[id].lasting is State.BLOCKED]
+        for id in stranded:
+            self.finish(self.jobs[id], State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+        self.cancel_behind(stranded, now)
 
     def join_or_block(self, job: ModelJob, now: datetime) -> None:
         if self.waiting_for(job):

@@ -14,6 +14,7 @@ from itertools import groupby
 
 from taskharbor.flow.graph import FlowGraph, FlowStep, step_name
 from taskharbor.model.job import FlowInfo, JobInfo, State
+from taskharbor.store.flows import was_cancelled_with_another
 from taskharbor.store.text import command
 
 MAX_BOXES = 60

@@ -14,6 +14,7 @@ from taskharbor.drivers.heads import MAX_NEXT
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.progress import read_note
 from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
+from taskharbor.store.flows import was_cancelled_with_another
 from taskharbor.store.redaction import HIDDEN
 from taskharbor.store.situation import WAITING, ListSituation, Situation
 from taskharbor.store.text import command, first_line, one_line, plural

@@ -10,14 +10,16 @@ from taskharbor.drivers import JobRecord
 from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON, MAX_FOLLOWED_JOBS
 
 CASCADE = (
-    "Cancelling a job, by its outcome or by `cancel`, cancels the blocked jobs of its flow that depend on it, and those "
-    "behind them, with the reason `a job that it depends on was cancelled`; a dependent outside of the flow stays blocked."
+    "Cancelling a job, by its outcome or by `cancel`, cancels the blocked jobs of its flow that depend on it, and "
+    "those behind them, with the reason `a job that it depends on was cancelled`; a dependent outside of the flow "
+    "stays blocked."
 )
+LATER = "A job that is stored behind a cancelled job of its flow is cancelled with that reason."
 BACK = (
     "Requeueing a job brings back what was cancelled with it in this way, except what depends on another cancelled job "
     "of the flow."
 )
-SLICES = "A call does so for at least 1,000 jobs; `prune` goes on with the rest, and adds them to the number that it returns."
+SLICES = "A call does so for at least 1,000 jobs; `prune` goes on with the rest, and adds them to its number."
 
 
 async def chain(env: Environment, length: int, queues: Sequence[str] = ()) -> list[JobRecord]:
@@ -96,6 +98,22 @@ async def its_flow_is_pruned(env: Environment) -> None:
     await chain(env, 3)
     await env.drop(await env.take_one(), at=1)
     assert await env.driver.prune(env.at(2), 100) == 3
+
+
+@case(LATER, BACK)
+async def stored_later(env: Environment) -> None:
+    """In one call, in any order; the job in another flow stays blocked."""
+    (first,) = await chain(env, 1)
+    await cancel(env, first)
+    flow = env.name("flow")
+    second = env.job(flow_id=flow, depends_on=(first.id,))
+    third = env.job(flow_id=flow, depends_on=(second.id,))
+    other = env.job(flow_id=env.name("other"), depends_on=(first.id,))
+    await env.put(third, second, other, at=1)
+    assert await env.states(first, second, third, other, at=1) == ["cancelled"] * 3 + ["blocked"]
+    assert (await env.info(second, 1)).job.reason == DEPENDENCY_CANCELLED_REASON
+    await requeue(env, first)
+    assert sorted(await env.drain(at=2)) == sorted([first.id, second.id, third.id, other.id])
 
 
 @case(BACK)

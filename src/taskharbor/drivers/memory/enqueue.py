@@ -10,8 +10,8 @@ from datetime import datetime
 from functools import partial
 
 from taskharbor.drivers import planning
-from taskharbor.drivers.base import FLOW_CANCELLED_REASON
-from taskharbor.drivers.memory.flows import join_or_block, link
+from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.memory.flows import cancel_behind, is_stranded, join_or_block, link
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, as_new, plan_jobs, run_plan
@@ -42,12 +42,17 @@ def heir_of(store: MemoryStore, plan: Plan, outcome: Ack, dependents: Collection
 
 def store_jobs(store: MemoryStore, jobs: Iterable[JobRecord], now: datetime) -> None:
     """Store new jobs as one: those that depend on each other are all there before the first is placed."""
-    for entry in [store.add(as_new(job, now)) for job in jobs]:
+    added = [store.add(as_new(job, now)) for job in jobs]
+    for entry in added:
         if entry.record.flow_id in store.cancelled_flows:
             link(store, entry)
             store.finish(entry, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
         else:
             join_or_block(store, entry, now)
+    stranded = [entry for entry in added if entry.state is State.BLOCKED and is_stranded(entry)]
+    for entry in stranded:
+        store.finish(entry, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+    cancel_behind(store, stranded, now)
 
 
 def _look_up(store: MemoryStore, lookup: Lookup) -> Facts:

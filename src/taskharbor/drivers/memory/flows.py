@@ -75,11 +75,16 @@ def bring_back_behind(store: MemoryStore, requeued: Iterable[Entry], now: dateti
             if dependent.state is not State.CANCELLED or dependent.record.reason != DEPENDENCY_CANCELLED_REASON:
                 continue
             link(store, dependent)
-            if not any(other.state is State.CANCELLED for other in dependent.open if dependent in _behind(other)):
+            if not is_stranded(dependent):
                 store.leave(dependent)
                 dependent.record = replace(dependent.record, reason="", finished_at=None)
                 join_or_block(store, dependent, now)
                 ahead.append(dependent)
+
+
+def is_stranded(entry: Entry) -> bool:
+    """Whether it can never run, because a job of its flow that it depends on is cancelled."""
+    return any(other.state is State.CANCELLED and entry in _behind(other) for other in entry.open)
 
 
 def _behind(entry: Entry) -> list[Entry]:

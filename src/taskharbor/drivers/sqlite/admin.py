@@ -157,8 +157,8 @@ PrunePlaces: TypeAlias = dict[tuple[str, int, str], tuple[int, int]]
 
 
 def prune(session: WriteSession, before: datetime, limit: int, places: PrunePlaces, retention: timedelta) -> int:
-    """Let follow what has to (cascade.py), then delete finished jobs, the oldest of each queue first; what something unfinished needs stays. A job that is kept
-    for a time of its own stays until that is over at `before + retention`.
+    """Let follow what has to (cascade.py), then delete finished jobs, the oldest of each queue first; what something
+    unfinished needs stays. A job that is kept for a time of its own stays until that is over at `before + retention`.
 
     A flow that is still open may have hundreds of thousands of finished jobs. So no call reads more than
     MAX_PRUNE_SCAN_JOBS of a queue: the next call goes on where this one stopped, and starts over after the last job.

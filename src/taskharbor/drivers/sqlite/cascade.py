@@ -10,13 +10,17 @@ from collections import deque
 from collections.abc import Iterable
 
 from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, MAX_FOLLOWED_JOBS
-from taskharbor.drivers.sqlite.records import CANCELLED, JobRow
+from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, JobRow
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import block_or_join, finish
 
 STRANDED = statement("stranded")
 CANCELLED_WITH = statement("cancelled_with")
+STOPPED_BY = (
+    "SELECT 1 FROM taskharbor_edges AS edge JOIN taskharbor_jobs AS other ON other.num = edge.dependency "
+    "WHERE edge.dependent = ? AND other.state = 5 AND other.flow_id = ? LIMIT 1"
+)
 AHEAD = "SELECT state, flow_id FROM taskharbor_jobs WHERE num = ?"
 NOTED = "SELECT num FROM taskharbor_followed LIMIT ?"
 NOTE = "INSERT OR IGNORE INTO taskharbor_followed VALUES (?)"
@@ -29,6 +33,11 @@ def follow(session: WriteSession, jobs: Iterable[JobRow], now: int) -> None:
     _follow(session, ahead, now, MAX_FOLLOWED_JOBS)
     for num in ahead:
         session.execute(NOTE, (num,))
+
+
+def is_stranded(session: WriteSession, job: JobRow) -> bool:
+    """Whether it can never run, because a job of its flow that it depends on is cancelled."""
+    return job.state == BLOCKED and session.one(STOPPED_BY, job.num, job.flow_id) is not None
 
 
 def go_on(session: WriteSession, now: int, limit: int) -> int:

@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 from taskharbor.drivers import planning
-from taskharbor.drivers.base import FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run_plan
+from taskharbor.drivers.sqlite.cascade import follow, is_stranded
 from taskharbor.drivers.sqlite.records import (
     BLOCKED,
     CANCELLED,
@@ -112,9 +113,16 @@ def store_jobs(session: WriteSession, jobs: Collection[JobRecord], now: datetime
             session.note_arrival(job.queue)
         if job.flow_id is not None:
             session.execute(FLOW_ADD, (job.flow_id,))
+    stranded = []
     for number, job in enumerate(jobs, first):
         if job.depends_on or job.flow_id is not None:
-            _place(session, job, number, moment)
+            placed = _place(session, job, number, moment)
+            if job.depends_on and job.flow_id is not None and is_stranded(session, placed):
+                stranded.append(placed)
+    for placed in stranded:
+        placed.reason = DEPENDENCY_CANCELLED_REASON
+        finish(session, placed, CANCELLED, moment)
+    follow(session, stranded, moment)
 
 
 def _insert(session: WriteSession, rows: list[tuple[Any, ...]]) -> None:
@@ -165,7 +173,7 @@ def _row(session: WriteSession, job: JobRecord, number: int, now: int) -> tuple[
     )
 
 
-def _place(session: WriteSession, record: JobRecord, number: int, now: int) -> None:
+def _place(session: WriteSession, record: JobRecord, number: int, now: int) -> JobRow:
     """Blocked, waiting for its time, or ready to run; cancelled, if its flow is."""
     job = session.load(record.id)
     assert job is not None
@@ -173,7 +181,8 @@ def _place(session: WriteSession, record: JobRecord, number: int, now: int) -> N
     if record.flow_id is not None and session.one(FLOW_CANCELLED, record.flow_id)[0]:
         job.reason = FLOW_CANCELLED_REASON
         finish(session, job, CANCELLED, now)
-        return
+        return job
     if not has_open_dependency(session, job):
         line_up(session, job, now, number)
     session.save(job)
+    return job

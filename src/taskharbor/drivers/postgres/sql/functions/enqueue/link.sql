@@ -1,4 +1,5 @@
--- Link new jobs to their dependencies, and count those that are not done; a job with none of these joins the line. An
+-- Link new jobs to their dependencies, and count those that are not done; a job with none of these joins the line; one
+-- behind a cancelled job of its flow is cancelled. An
 -- unknown dependency raises TH001.
 -- in: p_edges as in enqueue; the ids of the new jobs; jobs whose key belongs to another job, and that job; the time
 create or replace function link(p_edges text, p_fresh text[], p_alias text[], p_known text[], p_now bigint)
@@ -11,6 +12,8 @@ declare
     stored text[];  -- dependencies that are not new, ...
     current_ids text[];  -- ... and the job that stands for each: locked, so that it cannot finish unseen
     done text[] := '{}';
+    cancelled text[] := '{}';
+    stopped text[] := '{}';
     one record;
 begin
     select array_agg(e.id), array_agg(e.pos), array_agg(coalesce(a.known, e.dep))
@@ -45,6 +48,8 @@ begin
     for one in select distinct n as dep from unnest(current_ids) as n loop
         if exists (select from history h where h.id = one.dep and h.state + 0 = @done@) then
             done := done || one.dep;
+        elsif exists (select from history h where h.id = one.dep and h.state + 0 = @cancelled@) then
+            cancelled := cancelled || one.dep;
         end if;
     end loop;
     for one in
@@ -57,6 +62,12 @@ begin
         set depends_on = one.deps, open = one.open,
             state = case when one.open > 0 then @blocked@ else first_state(j.grp, j.run_at, p_now) end
         where j.id = one.id;
+        if one.deps && cancelled and is_stranded(one.id) then
+            stopped := stopped || one.id;
+        end if;
     end loop;
+    if stopped <> '{}' then
+        perform strand(stopped, p_now);
+    end if;
 end
 $body$;
