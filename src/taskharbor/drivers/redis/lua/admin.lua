@@ -5,6 +5,7 @@
 -- `needed N`: N unfinished jobs depend on it. A call that had to search long lists stops early, and returns results only for the jobs
 -- it came to.
 -- without: 99_sweep
+-- with: cascade
 local operation, jobs, run_at, reset_attempts, reason = unpack(ARGS, 4)
 even_if_full()
 run_at = run_at or nil
@@ -55,7 +56,7 @@ function operations.requeue(q, id, job)
   if state ~= 'dlq' and state ~= 'cancelled' then return state end
   local failures, attempt = th.counters(job), whole(job.attempt)
   if reset_attempts then failures = 0 end
-  local fields = {'th_reason', '', 'th_fin', '', 'th_lost', '', 'th_note', ''}
+  local fields = {'th_lost', '', 'th_note', ''}
   if is_number(job.th_fail) or reset_attempts then
     add(fields, 'th_fail', n(failures), 'th_att', n(attempt), 'max_attempts', th.shown_max(attempt, th.real_max(job), failures))
   end
@@ -65,17 +66,8 @@ function operations.requeue(q, id, job)
     call('DEL', key(q, 'th:flow!:' .. job.th_flow))
     post('@flow', 'resumed', {job.th_flow})
   end
-  th.clear_lease(fields, job)
-  th.remove(q, id, job)
-  if state == 'cancelled' then th.reopen(q, id, job) end
-  if job.th_deps and th.link(q, id, job, 'free') > 0 then
-    add(fields, 'state', 'blocked', 'due_ms', run_at and n(run_at) or '', 'updated_ms', n(th.now))
-    write(q, id, fields)
-    block(q, id)
-  else
-    th.place(q, id, job, run_at, fields)
-  end
-  if job.th_dep or job.th_flow then watch(q, id, job.th_flow) end
+  th.run_again(q, id, job, run_at, fields)
+  th.follow(q, id)
   return 0
 end
 
@@ -84,6 +76,7 @@ function operations.cancel(q, id, job)
   if state == 'cancelled' then return 0 end
   if state == 'done' or state == 'dlq' then return state end
   th.cancelled(q, id, job, {'th_reason', reason})
+  th.follow(q, id)
   return 0
 end
 

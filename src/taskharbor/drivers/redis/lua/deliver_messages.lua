@@ -2,7 +2,7 @@
 -- patience_s: for how many seconds a missing dependency may still come; messages: {kind, number, posted at, `now` of the sender,
 -- arguments}. Returns for each 1: applied, 0: not yet, 2: it can never be applied.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
--- with: schedules_store
+-- with: schedules_store cascade
 local patience_s, messages = unpack(ARGS, 4)
 even_if_full()
 local AWAY = {'OOM', 'READONLY', 'NOREPLICAS', 'MISCONF', 'non local key'}

@@ -3,6 +3,7 @@
 -- returns STALE and stores nothing; else OK. needed: {queue, id, whether its heir is gone} of the dependencies outside the call.
 -- Not planned: returns for each job 0: stored, 1: its id is known, or the id of the job that has its idempotency key.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
+-- with: cascade
 local planned, jobs, needed, flows = unpack(ARGS, 4)
 unless_full()
 if planned then

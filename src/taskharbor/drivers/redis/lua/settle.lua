@@ -7,6 +7,7 @@
 -- A kind after a question mark is a probe: it is not applied, and returns 5 if it could be.
 -- Returns for each 0: applied, now or before; 5: plan it again; any other number: why its lease was refused (see 95_fence).
 -- without: 97_read 98_housekeeping 99_sweep
+-- with: cascade
 local outcomes = unpack(ARGS, 4)
 even_if_full()
 
@@ -67,6 +68,7 @@ function apply.c(q, id, job, outcome)
   add(fields, 'th_reason', outcome[5], 'last_error', outcome[5], 'th_lost', '')
   add_given(fields, 'th_trail', outcome[6])
   th.cancelled(q, id, job, fields)
+  th.follow(q, id)
 end
 
 local function plan_holds(outcome)

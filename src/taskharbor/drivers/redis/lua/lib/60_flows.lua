@@ -206,6 +206,9 @@ function receive.link(q, id, dependent, sto, dq, flag, mode)
     if th.cluster and dq ~= th.home then post(dq, 'done', {dependent, id}) end
     return false
   end
+  if found[1] == 'cancelled' and found[3] and receive.stopped then
+    send(dq, 'stopped', dependent, id, found[3], th.cluster and dq ~= th.home and mode ~= 'free' and 'stop' or 'note')
+  end
   watch(q, id, found[3])
   return true
 end

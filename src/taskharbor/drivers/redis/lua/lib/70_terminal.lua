@@ -91,10 +91,14 @@ end
 -- Delete a record and everything that is stored about it.
 function th.forget(q, id, job)
   th.remove(q, id, job)
+  if job.state == 'cancelled' and job.th_flow and job.th_dep and receive.unstopped then
+    for _, dependent in ipairs(th.dependents(q, id)) do send(dependent[3], 'unstopped', dependent[1], id, job.th_flow) end
+  end
   for _, found in ipairs(dependencies(job)) do send(found[2], 'unlink', found[1], id) end
   if job.th_key and call('HGET', safe_key(q, 'th:keys'), job.th_key) == id then call('HDEL', safe_key(q, 'th:keys'), job.th_key) end
   if job.th_flow then th.leave_flow(q, id, job.th_flow) end
-  call('DEL', job_key(q, id), key(q, 'th:damaged:job:' .. id), after_key(q, id), key(q, 'th:open:' .. id))
+  call('DEL', job_key(q, id), key(q, 'th:damaged:job:' .. id), after_key(q, id), key(q, 'th:open:' .. id),
+       key(q, 'th:stopped:' .. id))
   safe_key(q, 'th:ids')
   remove_id(q, id)
   call('HDEL', safe_key(q, 'th:watched'), id)

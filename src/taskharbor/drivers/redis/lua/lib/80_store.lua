@@ -119,6 +119,10 @@ local function place_other(q, id, job, fields, run_at, sto, flows)
   elseif open > 0 then
     block(q, id)
     th.index(q, id, false)
+    if flow and th.is_stranded and th.is_stranded(q, id) then
+      job.state = 'blocked'
+      th.strand(q, id, job)
+    end
   else
     th.place(q, id, job, run_at, fields, sto)
     th.hint(q)      -- also if it lies ahead: a worker that waits has to know until when

@@ -31,8 +31,9 @@ end
 
 -- Compare an edge with the record of the dependency. Returns whether that is missing: unless `is_gone`, it may be under way.
 function th.compare(q, id, dependent, sto, dq, mode, is_gone)
-  local found = fields_of(q, id, 'state', 'payload', 'th_heir', 'th_heirq')
+  local found = fields_of(q, id, 'state', 'payload', 'th_heir', 'th_heirq', 'th_flow')
   if found[1] or found[2] then
+    if found[1] == 'cancelled' and found[5] then send(dq, 'stopped', dependent, id, found[5], 'heal') end
     local heir = found[1] == 'completed' and not th.cluster and mode ~= 'done' and found[3]
     if heir and heir ~= '' and call('EXISTS', job_key(found[4] or q, heir)) == 1 then
       receive.repoint(dq, dependent, id, heir, found[4] or q, 'free')
