@@ -128,6 +128,12 @@ OTHERS = (
         "        queue.leave(entry)\n        if entry.lease is not None:\n            queue._hold(entry)\n",
     ),
     one("cancel takes dead jobs", "admin", "if state is State.DONE or state is State.DLQ:", "if state is State.DONE:"),
+    one("a cancel takes nothing along", "admin", "    cancel_behind(store, cancelled, now)\n", ""),
+    one("what a handler cancels stays blocked", "settle", "            cancel_behind(store, [entry], now)\n", ""),
+    one("other flows are cancelled too", "flows", "flow is not None and dependent.record.flow_id == flow", "True"),
+    one("it comes back behind a cancelled job", "flows", "if not is_stranded(dependent):", "if True:"),
+    one("all that is cancelled comes back", "flows", " or dependent.record.reason != DEPENDENCY_CANCELLED_REASON", ""),
+    one("stored behind a cancelled job and blocked", "enqueue", "entry.state is State.BLOCKED and", "False and"),
     one("cancel_flow sets no flag", "admin", "store.cancelled_flows.add(flow_id)", "pass"),
     one(
         "one space of keys for all queues",

@@ -110,6 +110,20 @@ MUTANTS = (
         ),
     ),
     edit("a flow's flag is not set", "flows flow_status", "admin.py", "SET cancelled = 1", "SET cancelled = 0"),
+    edit(
+        "what is left does not follow",
+        "cascade",
+        "cascade.py",
+        "    for num in ahead:\n        session.execute(NOTE, (num,))\n\n\ndef is",
+        "\n\ndef is",
+    ),
+    edit(
+        "it comes back behind a cancelled job",
+        "cascade",
+        "sql/cancelled_with.sql",
+        "other.state = 5",
+        "other.state = 9",
+    ),
     edit("arrivals are not reported", "wait", "session.py", "queue.arrived, queue.changed = number, True", "pass"),
     edit("a release forgets that it lost", "release lost", "settle.py", "job.lost += 1", "pass"),
     # Attempts, notes, times of their own

@@ -174,3 +174,29 @@ async def test_a_visit_compares_a_blocked_job_once_a_minute(driver, client, serv
     assert max(seen) <= 200
     assert not await visit(driver.store, "a", NOW_MS, 0)
     assert sum(seen) == 601
+
+
+@CLUSTER
+@on_quiet_store
+async def test_a_dependent_that_did_not_hear_of_a_cancel_is_cancelled(driver, client, server):
+    """And what is behind it; one that a person requeued alone waits for the job before it."""
+    await driver.enqueue(
+        [
+            job("first", "a", flow_id="flow"),
+            job("then", "b", "first", flow_id="flow"),
+            job("last", "c", "then", flow_id="flow"),
+        ],
+        NOW,
+    )
+    before = snapshot(client, "b") | snapshot(client, "c")
+    assert await driver.cancel(["first"], NOW) == [None]
+    for queue in ("b", "c"):
+        put_back(
+            client, queue, {key: value for key, value in before.items() if key.startswith(b"{%s}" % queue.encode())}
+        )
+    assert await states(driver, "first", "then", "last") == ["cancelled", "blocked", "blocked"]
+    await heal(driver, "a", "b", "c")
+    assert await states(driver, "then", "last") == ["cancelled", "cancelled"]
+    assert await driver.requeue(["then"], NOW) == [None]
+    await heal(driver, "a", "b", "c")
+    assert await states(driver, "first", "then", "last") == ["cancelled", "blocked", "blocked"]

@@ -3,7 +3,7 @@
 -- are_gone: whether a dependency that has no record can be under way no longer.
 -- Returns for each 1: the dependency has no record, and nothing was done about it.
 -- without: 95_fence 97_read 98_housekeeping 99_sweep
--- with: healing
+-- with: cascade healing
 local edges, dependents_q, are_gone = unpack(ARGS, 4)
 even_if_full()
 local results = {}
