@@ -19,8 +19,8 @@ from taskharbor.drivers.kit import (
     wrong_state,
 )
 from taskharbor_mystore.connection import Session
-from taskharbor_mystore.flows import link, needed_by, waiting_for
-from taskharbor_mystore.rows import Row, all_rows, finish, forget, load, make_ready, note_arrival, update
+from taskharbor_mystore.flows import bring_back_behind, cancel_behind, needed_by, run_again
+from taskharbor_mystore.rows import Row, all_rows, finish, forget, load, note_arrival
 
 
 def _for_each(
@@ -48,50 +48,49 @@ def requeue(
 ) -> list[DriverError | None]:
     if run_at is not None:
         check_moment(run_at, "run_at")
+    requeued: list[Row] = []
 
     def act(row: Row) -> DriverError | None:
         state = row.state_at(now)
         if state is not State.DLQ and state is not State.CANCELLED:
             return wrong_state(row.record.id, state, "requeue")
         session.run("DELETE FROM cancelled_flows WHERE flow_id = ?", row.readable().flow_id)
-        link(session, row)
-        changes = {"reason": "", "finished_at": None, "lost": 0, "run_at": run_at}
-        if reset_attempts:
-            changes["attempts"] = 0
-        if waiting_for(session, row):
-            update(session, row.num, state="blocked", **changes)
-        else:
-            make_ready(session, row, now, **changes)
+        run_again(session, row, now, lost=0, run_at=run_at, **({"attempts": 0} if reset_attempts else {}))
+        requeued.append(row)
         return None
 
-    return _for_each(session, ids, seen, act)
+    results = _for_each(session, ids, seen, act)
+    bring_back_behind(session, requeued, now)
+    return results
 
 
 def cancel(
-    session: Session,
-    ids: Sequence[str],
-    now: datetime,
-    seen: Sequence[Seen] | None = None,
-    reason: str = CANCELLED_REASON,
+    session: Session, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
 ) -> list[DriverError | None]:
+    cancelled: list[Row] = []
+
     def act(row: Row) -> DriverError | None:
         state = row.state_at(now)
         if state is State.DONE or state is State.DLQ:
             return wrong_state(row.record.id, state, "cancel")
         if state is not State.CANCELLED:
-            finish(session, row, State.CANCELLED, now, reason=reason)
+            finish(session, row, State.CANCELLED, now, reason=CANCELLED_REASON)
+            cancelled.append(row)
         return None
 
-    return _for_each(session, ids, seen, act)
+    results = _for_each(session, ids, seen, act)
+    cancel_behind(session, cancelled, now)
+    return results
 
 
 def cancel_flow(session: Session, flow_id: str, now: datetime) -> int:
     rows = all_rows(session, "SELECT * FROM jobs WHERE flow_id = ?", flow_id)
     if rows:
         session.run("INSERT OR IGNORE INTO cancelled_flows (flow_id) VALUES (?)", flow_id)
-    open_ids = [row.record.id for row in rows if not row.state_at(now).terminal]
-    cancel(session, open_ids, now, reason=FLOW_CANCELLED_REASON)
-    return len(open_ids)
+    unfinished = [row for row in rows if not row.state_at(now).terminal]
+    for row in unfinished:
+        finish(session, row, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
+    return len(unfinished)
 
 
 def delete(session: Session, ids: Sequence[str], seen: Sequence[Seen] | None) -> list[DriverError | None]:

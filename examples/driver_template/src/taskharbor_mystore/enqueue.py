@@ -6,10 +6,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
-from taskharbor.drivers import FLOW_CANCELLED_REASON, Ack, Enqueued, JobRecord, State, check_enqueue
+from taskharbor.drivers import (
+    DEPENDENCY_CANCELLED_REASON,
+    FLOW_CANCELLED_REASON,
+    Ack,
+    Enqueued,
+    JobRecord,
+    State,
+    check_enqueue,
+)
 from taskharbor.drivers.kit import Facts, JobFacts, Lookup, Plan, as_new, heir_of, plan_jobs, run_plan
 from taskharbor_mystore.connection import Session
-from taskharbor_mystore.flows import link, waiting_for
+from taskharbor_mystore.flows import cancel_behind, is_stranded, link, waiting_for
 from taskharbor_mystore.rows import Row, finish, insert, load, make_ready, note_arrival
 
 
@@ -48,7 +56,7 @@ def _look_up(session: Session, lookup: Lookup) -> Facts:
 
 def store_jobs(session: Session, jobs: Iterable[JobRecord], now: datetime) -> None:
     """Store new jobs. All are there before the first is linked: they may depend on each other."""
-    ids = []
+    ids, stranded = [], []
     for job in jobs:
         insert(session, as_new(job, now))
         ids.append(job.id)
@@ -61,6 +69,11 @@ def store_jobs(session: Session, jobs: Iterable[JobRecord], now: datetime) -> No
             finish(session, row, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
         elif not waiting_for(session, row):
             make_ready(session, row, now)
+        elif is_stranded(session, row):
+            stranded.append(row)
+    for row in stranded:
+        finish(session, row, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+    cancel_behind(session, stranded, now)
 
 
 def _set_capacity(session: Session, queue: str, group: str, capacity: int) -> None:

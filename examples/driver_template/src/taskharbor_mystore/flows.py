@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
+from taskharbor.drivers import DEPENDENCY_CANCELLED_REASON, State
 from taskharbor_mystore.connection import Session
-from taskharbor_mystore.rows import Row, all_rows, load, make_ready, update
+from taskharbor_mystore.rows import Row, all_rows, finish, load, make_ready, update
 
 
 def link(session: Session, row: Row) -> None:
@@ -50,6 +52,54 @@ def release(session: Session, dependents: Sequence[Row], now: datetime) -> None:
     for row in dependents:
         if row.state == "blocked" and not waiting_for(session, row):
             make_ready(session, row, now)
+
+
+def cancel_behind(session: Session, cancelled: Sequence[Row], now: datetime) -> None:
+    """What is blocked behind cancelled jobs of its flow can never run: it is cancelled with them."""
+    ahead = list(cancelled)
+    for row in ahead:
+        for dependent in _behind(session, row):
+            if dependent.state == "blocked":
+                finish(session, dependent, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+                ahead.append(dependent)
+
+
+def bring_back_behind(session: Session, requeued: Sequence[Row], now: datetime) -> None:
+    """What was cancelled with a job waits for it again, unless it depends on another one that is still cancelled."""
+    ahead = list(requeued)
+    for row in ahead:
+        for dependent in _behind(session, row):
+            was_with_it = dependent.state == "cancelled" and dependent.record.reason == DEPENDENCY_CANCELLED_REASON
+            if was_with_it and not is_stranded(session, dependent):
+                run_again(session, dependent, now)
+                ahead.append(dependent)
+
+
+def run_again(session: Session, row: Row, now: datetime, **changes: Any) -> None:
+    """A finished job is blocked by its open dependencies, or ready."""
+    link(session, row)
+    changes = {"reason": "", "finished_at": None, **changes}
+    if waiting_for(session, row):
+        update(session, row.num, state="blocked", **changes)
+    else:
+        make_ready(session, row, now, **changes)
+
+
+def is_stranded(session: Session, row: Row) -> bool:
+    """Whether it can never run, because a job of its flow that it depends on is cancelled."""
+    found = session.row(
+        "SELECT 1 FROM edges JOIN jobs ON jobs.num = edges.dependency "
+        "WHERE edges.job = ? AND jobs.state = 'cancelled' AND jobs.flow_id = ?",
+        row.num,
+        row.record.flow_id,
+    )
+    return found is not None
+
+
+def _behind(session: Session, row: Row) -> list[Row]:
+    """The jobs of the same flow that depend on it."""
+    flow = row.record.flow_id
+    return [one for one in dependents_of(session, row) if flow is not None and one.record.flow_id == flow]
 
 
 def hand_over(session: Session, dependents: Sequence[Row], old: Row, heir: Row) -> None:

@@ -10,7 +10,7 @@ from taskharbor.drivers import Ack, Cancelled, Fail, InvalidJob, Outcome, Retry,
 from taskharbor.drivers.kit import check_outcome
 from taskharbor_mystore.connection import Session
 from taskharbor_mystore.enqueue import heir_in, plan_of, store_jobs
-from taskharbor_mystore.flows import dependents_of, hand_over, release
+from taskharbor_mystore.flows import cancel_behind, dependents_of, hand_over, release
 from taskharbor_mystore.leases import refusal
 from taskharbor_mystore.rows import Row, finish, load, make_ready, update
 
@@ -47,6 +47,7 @@ def _apply(session: Session, row: Row, outcome: Outcome, now: datetime) -> None:
     elif isinstance(outcome, Cancelled):
         reason = clean_error(outcome.reason)
         finish(session, row, State.CANCELLED, now, reason=reason, last_error=reason, lost=0)
+        cancel_behind(session, [row], now)
     else:
         error = clean_error(outcome.last_error)
         if error:

@@ -11,9 +11,7 @@ declare
     dependencies text[];
     stored text[];  -- dependencies that are not new, ...
     current_ids text[];  -- ... and the job that stands for each: locked, so that it cannot finish unseen
-    done text[] := '{}';
-    cancelled text[] := '{}';
-    stopped text[] := '{}';
+    done text[];  -- of those that were stored before: only they can have ended
     one record;
 begin
     select array_agg(e.id), array_agg(e.pos), array_agg(coalesce(a.known, e.dep))
@@ -43,15 +41,8 @@ begin
     end if;
     insert into edges (dependency, dependent)
     select distinct e.dep, e.id from unnest(ids, dependencies) as e(id, dep) on conflict do nothing;
-    -- One lookup for each dependency and one update for each job, never a join: a planner whose statistics were made when
-    -- the tables were empty reads the whole table for every edge. Only what was stored before can be done.
-    for one in select distinct n as dep from unnest(current_ids) as n loop
-        if exists (select from history h where h.id = one.dep and h.state + 0 = @done@) then
-            done := done || one.dep;
-        elsif exists (select from history h where h.id = one.dep and h.state + 0 = @cancelled@) then
-            cancelled := cancelled || one.dep;
-        end if;
-    end loop;
+    -- One update for each job, never a join: see ended_as.
+    done := ended_as(current_ids, @done@);
     for one in
         select e.id, array_agg(e.dep order by e.pos) as deps, count(distinct e.dep) filter (where d.dep is null) as open
         from unnest(ids, positions, dependencies) as e(id, pos, dep)
@@ -62,12 +53,7 @@ begin
         set depends_on = one.deps, open = one.open,
             state = case when one.open > 0 then @blocked@ else first_state(j.grp, j.run_at, p_now) end
         where j.id = one.id;
-        if one.deps && cancelled and is_stranded(one.id) then
-            stopped := stopped || one.id;
-        end if;
     end loop;
-    if stopped <> '{}' then
-        perform strand(stopped, p_now);
-    end if;
+    perform strand(p_fresh, ended_as(current_ids, @cancelled@), p_now);
 end
 $body$;

@@ -11,35 +11,35 @@ declare
     place integer := 1;
     n integer := 0;
     here record;
+    dependents text[];
     j jobs;
     is_left boolean;
 begin
     while place <= cardinality(ahead) loop
         exit when n >= p_limit;
         select r.state, r.flow_id into here from records r where r.id = ahead[place];
+        dependents := array(select e.dependent from edges e where e.dependency = ahead[place]);
         is_left := false;
-        if here.state = @cancelled@ then
-            for j in select x.* from edges e join jobs x on x.id = e.dependent
-                     where e.dependency = ahead[place] and x.flow_id = here.flow_id and x.state = @blocked@
-                     order by x.id limit p_limit - n for update of x skip locked loop
+        if dependents = '{}' or here.flow_id is null then
+            null;
+        elsif here.state = @cancelled@ then
+            for j in select x.* from jobs x where x.id = any(dependents) and is_blocked_in(x, here.flow_id)
+                     order by x.id limit p_limit - n for update skip locked loop
                 delete from jobs x where x.id = j.id;
                 insert into history select (set_finished(j, @cancelled@::smallint, '@with_it@', p_now)).*;
                 ahead := ahead || j.id;
                 n := n + 1;
             end loop;
-            is_left := exists (select from edges e join jobs x on x.id = e.dependent
-                               where e.dependency = ahead[place] and x.flow_id = here.flow_id and x.state = @blocked@);
-        elsif here.flow_id is not null then
-            for j in select x.* from edges e join history x on x.id = e.dependent
-                     where e.dependency = ahead[place] and is_cancelled_with(x) and x.flow_id = here.flow_id
-                     order by x.id limit p_limit - n for update of x skip locked loop
+            is_left := exists (select from jobs x where x.id = any(dependents) and is_blocked_in(x, here.flow_id));
+        else
+            for j in select x.* from history x where x.id = any(dependents) and is_cancelled_with(x, here.flow_id)
+                     order by x.id limit p_limit - n for update skip locked loop
                 continue when not keep_all(j.depends_on);
                 n := n + 1;
                 perform put_back(j, p_now, j.run_at, false, base + n);
                 ahead := ahead || j.id;
             end loop;
-            is_left := exists (select from edges e join history x on x.id = e.dependent
-                               where e.dependency = ahead[place] and is_cancelled_with(x) and x.flow_id = here.flow_id);
+            is_left := exists (select from history x where x.id = any(dependents) and is_cancelled_with(x, here.flow_id));
         end if;
         if is_left then
             insert into followed values (ahead[place]) on conflict do nothing;
