@@ -118,6 +118,6 @@ class Upkeep(Part, Service):
         """Prune in small batches, with a turn of the loop between two, so that no lock is held for long."""
         before = self._clock.now() - self._driver.retention
         pruned = PRUNE_BATCH_JOBS
-        while pruned == PRUNE_BATCH_JOBS and not self.stopping:
+        while pruned >= PRUNE_BATCH_JOBS and not self.stopping:
             pruned = await self._driver.prune(before, PRUNE_BATCH_JOBS)
             await asyncio.sleep(0)
