@@ -31,7 +31,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
 RUNS = ("test", "quick", "full", "matrix", "chaos", "soak")
-SERVERS = ("postgres", "pgbouncer", "redis", "chromium", "django")  # what tests/servers/provision installs
+SERVERS = ("postgres", "pgbouncer", "redis", "chromium", "django", "faketime")  # what tests/servers/provision installs
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 UNLISTED = "add it there, or correct the marker"
 

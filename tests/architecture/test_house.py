@@ -176,6 +176,7 @@ MAY_NAME_A_CLOCK = re.compile(r"from time import|" + "|".join(re.escape(f"{each}
 MAY_READ = {
     "src/taskharbor/store/access.py": "the deadline of a blocking call, as an event loop reads its own clock",
     "src/taskharbor/drivers/sqlite/reader.py": "what is left until a blocking call's deadline; how long a read lasts",
+    "src/taskharbor/drivers/sqlite/store_clock.py": "what `server_time` returns, and whether the clock was set",
     "src/taskharbor/drivers/sqlite/turns.py": "how long a caller has waited for its turn or the lock: when to give up",
     "src/taskharbor/drivers/sqlite/wal.py": "how long a sync took: which thread does the next one",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: which thread does the next one",

@@ -53,10 +53,10 @@ class Upkeep(Part, Service):
     async def run(self) -> None:
         while not self.stopping:
             try:
-                await self._beat()
                 due = self._clock.monotonic() >= self._next_round
                 if due or is_stale(self._clock):
                     await follow(self._clock, self._driver.server_time)
+                await self._beat()
                 if due:
                     self._next_round = self._clock.monotonic() + ROUND_INTERVAL_S
                     await self._prune()
@@ -85,6 +85,8 @@ class Upkeep(Part, Service):
         until = self._clock.monotonic() + seconds
         while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._sent == self._state():
             await self.rest(self._clock.sleep(min(left, CHECK_INTERVAL_S)))
+            if is_stale(self._clock):  # the machine's clock was set
+                return
             self._check()
 
     def _state(self) -> tuple[int, int, int]:

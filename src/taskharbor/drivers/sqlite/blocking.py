@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, TypeVar
 
 from taskharbor.drivers.signal_safe import DeferredSignals
@@ -18,6 +17,7 @@ from taskharbor.drivers.sqlite.driver import SqliteDriver
 from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.own_call import call_on_this_thread
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
+from taskharbor.drivers.sqlite.store_clock import Reading
 from taskharbor.drivers.sqlite.turns import IsInterrupted
 from taskharbor.model.errors import BackendUnavailable
 
@@ -110,15 +110,12 @@ class _DatabaseUntil:
         """The result of a call on a snapshot."""
         return self._calls.run(lambda database, _: database.reader_for(long).read_here(work, self._deadline))
 
-    def server_time(self) -> datetime:
-        return self._calls.run(lambda database, _: database.server_time())
-
 
 class _DriverUntil(SqliteDriver):
     """The driver for one call."""
 
     def __init__(self, calls: SqliteBlocking, deadline: float) -> None:
-        self.options, self._dsn, self._seen = calls.options, "sqlite://", {}
+        self.options, self._dsn, self._seen, self._reading = calls.options, "sqlite://", {}, Reading()
         self._database: Any = _DatabaseUntil(calls, deadline)
 
     async def open(self) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
@@ -28,10 +27,10 @@ from taskharbor.drivers.sqlite.driver import SqliteDriver
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
+from taskharbor.drivers.sqlite.store_clock import Reading, machine_time
 from taskharbor.model.errors import BackendUnavailable, WrongConnection
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.times import from_ms
 
 T = TypeVar("T")
 
@@ -222,9 +221,6 @@ class ConnectionDatabase:
     def is_foreign(self) -> bool:
         return False
 
-    def server_time(self) -> datetime:
-        return from_ms(time.time_ns() // 1_000_000)
-
     async def write(self, work: Callable[[WriteSession], T], **_: Any) -> T:
         """The result of a call, within a savepoint if a transaction is open."""
         with (
@@ -237,7 +233,7 @@ class ConnectionDatabase:
             session.flush()
             return result
 
-    async def read(self, work: Callable[[ReadSession], T]) -> T:
+    async def read(self, work: Callable[[ReadSession], T], **_: Any) -> T:
         """The result of a call that changes nothing."""
         with self._plain_rows() as connection:
             schema.expect(connection, self.options.path)
@@ -276,9 +272,12 @@ class SqliteOnConnection(OnCallersConnection, SqliteDriver):
         connection: Callable[[], sqlite3.Connection],
         lock: AbstractContextManager[Any] | None = None,
     ) -> None:
-        self.options, self._dsn, self._seen = options, "sqlite://", {}
+        self.options, self._dsn, self._seen, self._reading = options, "sqlite://", {}, Reading()
         self._database: Any = ConnectionDatabase(options, connection, lock or nullcontext())
         self._connection = connection
+
+    async def server_time(self) -> datetime:
+        return machine_time(self._reading)  # a step is followed by the workers, not in the caller's transaction
 
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """Store jobs in the transaction of the connection, whatever file is behind it."""

@@ -11,10 +11,8 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from datetime import datetime
 from typing import TypeVar
 
 from taskharbor.drivers.sqlite import file_guard, schema
@@ -42,8 +40,6 @@ from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.drivers.wait_calls import WaitCall, WaitCalls
 from taskharbor.model.errors import StoreMissing
-from taskharbor.model.job import EPOCH
-from taskharbor.model.times import from_ms
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
@@ -71,7 +67,6 @@ class Database:
         self.prune_places: PrunePlaces = {}  # see admin.prune; used by the writer alone
         self._watching = threading.Lock()
         self._watch: FileWatch | None = None
-        self._time = EPOCH
 
     def is_foreign(self) -> bool:
         """Whether it belongs to the process from which this one was forked."""
@@ -133,12 +128,6 @@ class Database:
         if wal is not None:
             self.writer.wal_sync.sync(wal)
         return result
-
-    def server_time(self) -> datetime:
-        """This machine's clock, never going back."""
-        with _LOCK:
-            self._time = max(self._time, from_ms(int(time.time() * 1000)))
-            return self._time
 
     # Connections of handlers
 

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
@@ -18,8 +20,11 @@ from taskharbor.drivers.sqlite.database import Database, close_database, open_da
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.lock_holders import staying_readers
 from taskharbor.drivers.sqlite.options import located, parse
+from taskharbor.drivers.sqlite.own_call import is_below_own_write
 from taskharbor.drivers.sqlite.reserve import reserve
+from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import extend, release, settle
+from taskharbor.drivers.sqlite.store_clock import Reading, before_step, follow_step, machine_time, server_time
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.drivers.wait_calls import WaitCall
@@ -52,6 +57,7 @@ class SqliteDriver(SqlDriver):
         self._dsn = dsn
         self._database: Database | None = None
         self._seen: dict[str, int] = {}  # queue → the last arrival seen by a reserve that left nothing ready there
+        self._reading = Reading()
 
     @property
     def location(self) -> str:
@@ -83,7 +89,7 @@ class SqliteDriver(SqlDriver):
 
     def sibling(self) -> SqliteDriver:
         other = SqliteDriver(self._dsn)
-        other.options = self.options
+        other.options, other._reading = self.options, self._reading
         return other
 
     def on_connection(self, connection: Callable[[], Any], lock: AbstractContextManager[Any] | None = None) -> Driver:
@@ -108,7 +114,12 @@ class SqliteDriver(SqlDriver):
         return self._database
 
     async def server_time(self) -> datetime:
-        return self.database.server_time()
+        now = await self.database.read(lambda session: server_time(session, self._reading))
+        if now is not None:
+            return now
+        if is_below_own_write(self.options.path):
+            return machine_time(self._reading)
+        return await self.database.write(lambda session: follow_step(session, self._reading))
 
     async def hindered(self) -> list[str]:
         """Which programs keep the -wal file from starting over, for an operator."""
@@ -129,9 +140,16 @@ class SqliteDriver(SqlDriver):
             check_name(worker, "worker")
         if limit <= 0:
             return []
-        taken: list[Reserved]
+
+        def work(session: WriteSession) -> tuple[list[Reserved], dict[str, int]]:
+            step = self._reading.step(session)
+            taken, seen = reserve(session, queues, now + step, lease_for, limit, worker)
+            if step:
+                taken = [structs.replace(each, lease=before_step(each.lease, step)) for each in taken]
+            return taken, seen
+
         taken, seen = await self.database.write(
-            lambda session: reserve(session, queues, now, lease_for, limit, worker),
+            work,
             durable=False,  # a power cut that undoes it leaves the job ready
             inline=limit <= MAX_INLINE_JOBS,
         )
@@ -145,8 +163,13 @@ class SqliteDriver(SqlDriver):
         lease_for: timedelta,
         notes: Mapping[str, bytes] | None = None,
     ) -> list[Lease | TaskHarborError]:
+        def work(session: WriteSession) -> list[Lease | TaskHarborError]:
+            step = self._reading.step(session)
+            extended = extend(session, leases, now + step, lease_for, notes)
+            return [before_step(each, step) if step and isinstance(each, Lease) else each for each in extended]
+
         return await self.database.write(
-            lambda session: extend(session, leases, now, lease_for, notes),
+            work,
             durable=False,
             inline=len(leases) <= MAX_INLINE_JOBS,
         )
@@ -154,7 +177,8 @@ class SqliteDriver(SqlDriver):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         limit = self.options.max_payload
         return await self.database.write(
-            lambda session: settle(session, outcomes, now, limit), inline=_are_small_outcomes(outcomes)
+            lambda session: settle(session, outcomes, now + self._reading.step(session), limit),
+            inline=_are_small_outcomes(outcomes),
         )
 
     # Transactions of callers and handlers
@@ -172,15 +196,17 @@ class SqliteDriver(SqlDriver):
         return caller_connection.enqueue_on_sync(connection, jobs, now, self.options)
 
     def transaction(self, lease: Lease) -> SqliteTransaction:
-        return SqliteTransaction(self.database, lease)
+        return SqliteTransaction(self.database, lease, self._reading)
 
     def transaction_sync(self, lease: Lease) -> SqliteTransactionSync:
-        return SqliteTransactionSync(self.database, lease)
+        return SqliteTransactionSync(self.database, lease, self._reading)
 
     # The rest of a worker's calls
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        return await self.database.write(lambda session: release(session, worker, now, keep))
+        return await self.database.write(
+            lambda session: release(session, worker, now + self._reading.step(session), keep)
+        )
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         database = self.database

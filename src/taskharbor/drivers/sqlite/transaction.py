@@ -30,6 +30,7 @@ from taskharbor.drivers.sqlite.damage import decode_any
 from taskharbor.drivers.sqlite.own_call import OWN_WRITE
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
+from taskharbor.drivers.sqlite.store_clock import Reading
 from taskharbor.drivers.sqlite.turns import Turn
 from taskharbor.drivers.sqlite.wal import WalFile
 from taskharbor.drivers.transactions import aborted
@@ -231,9 +232,10 @@ def _refuse(*_: object) -> int:
 class SqliteTransactionSync:
     """`with transaction as connection`, then `commit` or `rollback`, one after the other; `abort` at any moment."""
 
-    def __init__(self, database: Database, lease: Lease) -> None:
+    def __init__(self, database: Database, lease: Lease, reading: Reading) -> None:
         self._database = database
         self._lease = lease
+        self._reading = reading
         self._connection: HandlerConnection | None = None
         self._wal: WalFile | None = None  # that its writes go to
         self._changing = threading.Lock()  # of what follows
@@ -311,7 +313,9 @@ class SqliteTransactionSync:
                 sqlite3.Connection.set_authorizer(connection, None)
                 connection.row_factory, connection.text_factory = None, decode_any
                 session = WriteSession(connection)
-                refused = settle(session, [ack], now, self._database.options.max_payload)[0]
+                refused = settle(session, [ack], now + self._reading.step(session), self._database.options.max_payload)[
+                    0
+                ]
                 if refused is None:
                     session.flush()
                     connection.execute("COMMIT")
@@ -386,9 +390,9 @@ class SqliteTransactionSync:
 class SqliteTransaction:
     """The same for a coroutine: it waits for its turn on its loop, and for the rest on the background thread."""
 
-    def __init__(self, database: Database, lease: Lease) -> None:
+    def __init__(self, database: Database, lease: Lease, reading: Reading) -> None:
         self._database = database
-        self._inner = SqliteTransactionSync(database, lease)
+        self._inner = SqliteTransactionSync(database, lease, reading)
 
     async def __aenter__(self) -> sqlite3.Connection:
         inner, background = self._inner, self._database.background

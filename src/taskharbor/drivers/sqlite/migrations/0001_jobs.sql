@@ -7,7 +7,10 @@ CREATE TABLE taskharbor_meta (
     one     INTEGER PRIMARY KEY CHECK (one = 1),
     version INTEGER NOT NULL,
     oldest  INTEGER NOT NULL,
-    number  INTEGER NOT NULL
+    number  INTEGER NOT NULL,
+    boot    TEXT NOT NULL DEFAULT '',    -- the start of the machine in which its clock was last read
+    apart   INTEGER NOT NULL DEFAULT 0,  -- then: the clock that is set, less the one that only counts
+    stepped INTEGER NOT NULL DEFAULT 0   -- by how much the clock was set since the store was made
 );
 INSERT INTO taskharbor_meta (one, version, oldest, number) VALUES (1, 1, 1, 0);
 
