@@ -56,7 +56,8 @@ async def test_the_counters_of_a_group(address, driver):
 @pytest.mark.parametrize("due", [True, False])
 def test_a_hint_is_sent_if_it_is_due(due, monkeypatch):
     """A waiting process is woken by the hint: here it does not poll."""
-    monkeypatch.setattr(wait, "POLL_LISTENING_S", 600.0)
+    monkeypatch.setattr(wait, "SWEEP_S", 600.0)
+    monkeypatch.setattr(wait, "LISTENING_S", 600.0)
     address = emptied()
 
     async def scenario():

@@ -221,7 +221,8 @@ async def test_a_call_of_many_changes_is_sent_in_parts(address, driver, monkeypa
 @store_test(2)
 async def test_a_job_of_a_schedule_sends_a_hint(address, driver, other, monkeypatch):
     """To those who wait for its queue; nobody polls here."""
-    monkeypatch.setattr(wait, "POLL_LISTENING_S", 600.0)
+    monkeypatch.setattr(wait, "SWEEP_S", 600.0)
+    monkeypatch.setattr(wait, "LISTENING_S", 600.0)
     waiting = asyncio.create_task(other.wait(["q"], 600))
     await until(address, "select 1 from taskharbor.waiting where queue = 'q'")
     await driver.change_schedules([added("a")], NOW)

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -178,6 +178,7 @@ class FastConnection(LibpqConnection):
         self._waiter: asyncio.Future[PGresult] | None = None
         self._last: PGresult | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self.heard: Callable[[str | None], None] | None = None  # gets each notification; None: the connection is lost
 
     def for_psycopg(self) -> psycopg.AsyncConnection[Any]:
         """psycopg's connection, for its own methods, until the next `ask`."""
@@ -212,6 +213,12 @@ class FastConnection(LibpqConnection):
             self._stopping.cancel()
             await asyncio.gather(self._stopping, return_exceptions=True)
         await self._connection.close()
+        self._note_loss()
+
+    def _note_loss(self) -> None:
+        heard, self.heard = self.heard, None
+        if heard is not None:
+            heard(None)
 
     async def _received(self) -> PGresult:
         try:
@@ -270,9 +277,12 @@ class FastConnection(LibpqConnection):
         try:
             self._pgconn.consume_input()
             self._take()
+            while self.heard is not None and (notify := self._pgconn.notifies()) is not None:
+                self.heard(notify.extra.decode())
         except psycopg.Error as error:
             self._unwatch()
             self._end(error)
+            self._note_loss()
 
     def _take(self) -> None:
         """Take the results that have been read; asking libpq for more would block the loop."""

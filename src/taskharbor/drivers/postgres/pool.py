@@ -39,6 +39,7 @@ _SETTINGS = {
     **dict.fromkeys(("enable_nestloop", "enable_hashjoin", "enable_hashagg", "enable_sort"), "on"),
 }
 SERVER_FIRST_S = 5.0  # the server gives a statement up this long before the connection is given up here
+WORKER_CONNECTIONS = 2  # of a worker's calls at once; renewals and handlers' transactions have others
 BEGIN = "begin isolation level read committed"
 
 
@@ -234,6 +235,7 @@ class PostgresPool(Runner):
     def __init__(self, options: PostgresOptions) -> None:
         super().__init__(SharedState(options))
         self._options = options
+        self._places = options.pool_size
         self._free = asyncio.Semaphore(options.pool_size)
         self._stopping: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -262,15 +264,41 @@ class PostgresPool(Runner):
         finally:
             await self.give(connection)
 
+    async def serve_worker(self) -> None:
+        """From now on lend only as many connections at once as a worker needs: its calls are few and short."""
+        while self._places > WORKER_CONNECTIONS:
+            self._places -= 1
+            await self._free.acquire()
+
+    @asynccontextmanager
+    async def listener(self, address: str | None, known: FastConnection | None = None) -> AsyncIterator[FastConnection]:
+        """For a moment, a connection that is to listen beside its calls. `known`: this one, which idles. `address`: of a
+        server where a connection outside of the pool listens."""
+        limit = self._options.connect_timeout
+        if address is not None:
+            connection = known or await self._connect(address)
+            connection.lend(self.time() + limit, limit)
+            try:
+                yield connection
+            except BaseException:
+                await connection.close()
+                raise
+            return
+        connection = await self.take("", limit, known)
+        try:
+            yield connection
+        finally:
+            await self.give(connection)
+
     # Connections
 
-    async def _connect(self) -> FastConnection:
+    async def _connect(self, address: str | None = None) -> FastConnection:
         """A new connection, set up for our statements unless a pooler stands between."""
         import psycopg
 
         from taskharbor.drivers.postgres.connection import FastConnection
 
-        made = await psycopg.AsyncConnection.connect(**connect_arguments(self._options))
+        made = await psycopg.AsyncConnection.connect(**connect_arguments(self._options, address))
         connection = FastConnection(made)
         try:
             with Deadline(self._options.connect_timeout, made):
@@ -280,14 +308,18 @@ class PostgresPool(Runner):
             raise
         return connection
 
-    async def take(self, sql: str, limit: float) -> FastConnection:
+    async def take(self, sql: str, limit: float, known: FastConnection | None = None) -> FastConnection:
         if self._free.locked():
             async with asyncio.timeout(self.shared.limit):
                 await self._free.acquire()
         else:
             await self._free.acquire()
         try:
-            connection: FastConnection = self.idle_one(sql) or await self._connect()
+            if known is not None and known in self.shared.idle:
+                self.shared.idle.remove(known)
+                connection = known
+            else:
+                connection = self.idle_one(sql) or await self._connect()
         except BaseException:
             self._free.release()
             raise

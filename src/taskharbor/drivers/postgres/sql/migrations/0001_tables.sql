@@ -29,6 +29,7 @@ create table meta (
     made_at timestamptz not null default now()
 );
 create sequence arrival;
+create sequence hinted_at;  -- when a caller's transaction has sent a hint, in milliseconds: see send_hints.sql
 
 create table jobs (
     wake bigint not null default 0,

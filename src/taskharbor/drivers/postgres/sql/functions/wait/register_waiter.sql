@@ -12,10 +12,7 @@ begin
     where w.queue = any(p_queues) and w.waiter = p_waiter and w.said_at < now() - interval '1 minute';
     -- Each queue by itself: over all of them at once a planner may choose to hash the whole line.
     foreach one in array p_queues loop
-        continue when exists (select from queues q where q.queue = one and q.paused);
-        if exists (select from jobs j where j.queue = one and j.state in (@queued@, @expired@) and j.grp is null)
-           or exists (select from jobs j where j.queue = one and j.state = @scheduled@ and j.wake <= 0)
-           or exists (select from groups g where g.queue = one and g.waiting > 0 and g.inflight < g.lim) then
+        if may_have_work(one, null) then
             return true;
         end if;
     end loop;
