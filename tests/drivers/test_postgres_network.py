@@ -240,7 +240,7 @@ async def test_the_listening_connection_comes_back(between, driver, address, how
         between.become("whole")
     between.reset()
     while found.is_listening:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
     waiting = asyncio.create_task(driver.wait(["default"], PATIENCE))
     while not await direct._execute("select 1 from taskharbor.waiting"):
         await asyncio.sleep(0)

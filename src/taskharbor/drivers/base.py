@@ -175,6 +175,16 @@ class Driver:
         None if there is none, or if it is not known. Early is allowed, late is not."""
         return None
 
+    def is_hinted(self) -> bool:
+        """Whether `wait` ends for everything that a reserve may return, also for what falls due meanwhile: then an idle
+        worker asks every half minute, and not at its poll interval."""
+        return False
+
+    def is_looking(self) -> bool:
+        """Whether the worker of this driver is to look often for what sends no hint: new schedules and operations. Of
+        several hinted workers one is."""
+        return True
+
     async def prune(self, before: datetime, limit: int) -> int:
         """Forget up to `limit` done and cancelled jobs that finished before a moment."""
         raise NotImplementedError

@@ -37,6 +37,8 @@ class WrappedDriver(Driver):
         self.inner = inner
         self.unkept = inner.unkept  # type: ignore[misc]  # a wrapper has what its driver has
         self.lacks = inner.lacks  # type: ignore[method-assign]  # the same
+        self.is_hinted = inner.is_hinted  # type: ignore[method-assign]  # the same
+        self.is_looking = inner.is_looking  # type: ignore[method-assign]  # the same
 
     @property
     def retention(self) -> timedelta:

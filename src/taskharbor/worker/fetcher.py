@@ -28,6 +28,7 @@ from taskharbor.worker.outage import Backoff
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.result_binder import ResultBinder
 from taskharbor.worker.service import Service
+from taskharbor.worker.waiting import HINTED_S
 
 MAX_TIMES = 1000  # of jobs that were put off
 FLOOR_S = 0.025  # doubled with each wake-up in vain: 0.05 s after the first, then 0.1, up to the poll interval
@@ -160,7 +161,7 @@ class Fetcher(Part, Service):
             return None
         self._outage.answered("upcoming")
         poll = self._settings.poll_interval
-        if seconds is None or seconds >= poll or moment in self._not_here:
+        if seconds is None or seconds >= self._interval() or moment in self._not_here:
             return None
         return seconds if not self._in_vain else max(seconds, min(FLOOR_S * 2.0 ** min(self._in_vain, 16), poll))
 
@@ -184,6 +185,16 @@ class Fetcher(Part, Service):
         finally:
             self._waiting = False
 
+    def _interval(self) -> float:
+        """Seconds between two polls."""
+        poll = self._settings.poll_interval
+        return max(poll, HINTED_S) if self._driver.is_hinted() else poll
+
+    def is_fresh(self) -> bool:
+        """Whether it has asked the store as lately as it should have. Safe from any thread."""
+        limit = max(10.0, 5 * self._settings.poll_interval, self._interval() + 10.0)
+        return self.polled_at is not None and self._clock.monotonic() - self.polled_at < limit
+
     async def _sleep_until(self, more_at: float) -> None:
         await self._clock.sleep(more_at - self._clock.monotonic())
         self._woken = True
@@ -191,7 +202,7 @@ class Fetcher(Part, Service):
     async def _hint(self) -> object:
         try:
             # Not always the same pause: workers that poll in step would get jobs in the same order for ever.
-            pause = self._settings.poll_interval * (0.8 + 0.2 * random.random())
+            pause = self._interval() * (0.8 + 0.2 * random.random())
             hint = await self._driver.wait(self._settings.queues, pause)
         except Exception as error:
             self._outage.failed("wait", error)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
+from taskharbor.worker.waiting import HINTED_S
 
 if TYPE_CHECKING:
     from taskharbor.store.bulk.runner import OperationRunner
@@ -41,7 +42,8 @@ class Operations(Part, Service):
 
     def _pause(self) -> float:
         """Seconds until the next look. What runs slices at a pace keeps it: the next one may be due sooner."""
-        seconds = ASK_INTERVAL_S * (0.8 + 0.2 * random.random())
+        seconds = ASK_INTERVAL_S if self._driver.is_looking() else HINTED_S
+        seconds *= 0.8 + 0.2 * random.random()
         due = None if self._runner is None else self._runner.next_at
         return seconds if due is None else min(seconds, max(0.0, (due - self._clock.now()).total_seconds()))
 

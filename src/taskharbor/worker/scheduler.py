@@ -1,6 +1,6 @@
 """The scheduler: stores the schedules that this program declares, and fires those that are due, beside the jobs.
 
-    declare (once) ──► look: fire what is due ──► rest: until the next slot or for a second; 5 s without any schedule
+    declare (once) ──► look: fire what is due ──► rest: until the next slot or for a second; longer without any
                          ▲         └── the store does not answer: rest, and look then; what was due stays due
                          └──────────────────────────┘
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from taskharbor.worker.outage import Backoff
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
+from taskharbor.worker.waiting import HINTED_S
 
 if TYPE_CHECKING:
     from taskharbor.schedules.firing import Look, ScheduleRunner
@@ -117,7 +118,8 @@ class Scheduler(Part, Service):
         if look is None:
             return max(LOOK_INTERVAL_S, self._backoff.next())
         if not look.exists:
-            return IDLE_INTERVAL_S * (0.8 + 0.2 * random.random())
+            seconds = IDLE_INTERVAL_S if self._driver.is_looking() else HINTED_S
+            return seconds * (0.8 + 0.2 * random.random())
         now = self._clock.monotonic()
         if look.next_at is not None:
             seconds = (look.next_at - self._clock.now()).total_seconds()

@@ -21,6 +21,7 @@ logger = logging.getLogger("taskharbor.worker")
 STORE_S = 8.0  # for all calls to the store that a stop makes, once no handler is waited for
 HURRIED_S = 3.0  # the same after a second signal
 CANCEL_S = 0.5  # for something cancelled to end
+HINTED_S = 30.0  # between two looks of an idle worker whose driver is hinted
 CLOSE_S = 2.0  # for a driver to close
 
 

@@ -251,14 +251,17 @@ class Worker:
     def health(self) -> Health:
         """The health of the worker now. Safe from any thread."""
         services, error = self._services, self._outage.error
-        ago, busy, running, stuck, blocked_for = None, False, 0, 0, 0.0
+        ago, busy, fresh, running, stuck, blocked_for = None, False, False, 0, 0, 0.0
         if services is not None:
             if services.fetcher.polled_at is not None:
                 ago = self._clock.monotonic() - services.fetcher.polled_at
-            busy, blocked_for = services.executor.room() <= 0, services.watch.blocked_for
+            busy, fresh, blocked_for = (
+                services.executor.room() <= 0,
+                services.fetcher.is_fresh(),
+                services.watch.blocked_for,
+            )
             running, stuck = len(services.capacity.running), services.capacity.stuck
         slots = self._settings.concurrency
-        fresh = ago is not None and ago < max(10.0, 5 * self._settings.poll_interval)
         able = error is None and stuck < slots and not blocked_for
         return Health(
             worker=self.name,

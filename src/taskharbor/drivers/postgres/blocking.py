@@ -155,7 +155,10 @@ class _DeadlineRunner(Runner):
             if calls.closed.is_set() or not connection.is_reusable:
                 await connection.close()
             else:
+                connection.idle_since = time.monotonic()
                 self.shared.idle.append(connection)
+                for unused in self.surplus(connection.idle_since):
+                    await unused.close()
                 if calls.closed.is_set():  # closed in between
                     await self.drop_idle()
         calls.places.wake()

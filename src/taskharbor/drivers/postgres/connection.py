@@ -53,6 +53,8 @@ class LibpqConnection:
     stop_at = math.inf  # when the server is asked to stop the call under way, in the time of its runner
     until = math.inf  # when that call is given up
     late = False  # whether the call is one of these
+    idle_since = 0.0
+    heard: Callable[[str | None], None] | None = None  # gets each notification; None: the connection is lost
     # Whether a call that is cancelled waits here until the server has stopped. If not, its runner stops or closes it.
     awaits_stop = False
 
@@ -178,7 +180,6 @@ class FastConnection(LibpqConnection):
         self._waiter: asyncio.Future[PGresult] | None = None
         self._last: PGresult | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self.heard: Callable[[str | None], None] | None = None  # gets each notification; None: the connection is lost
 
     def for_psycopg(self) -> psycopg.AsyncConnection[Any]:
         """psycopg's connection, for its own methods, until the next `ask`."""

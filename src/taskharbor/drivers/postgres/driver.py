@@ -17,7 +17,7 @@ import msgspec
 
 from taskharbor.drivers.base import WORKER_FORGOTTEN_AFTER, Driver, within_lease
 from taskharbor.drivers.connections import expect, run
-from taskharbor.drivers.postgres import caller_connection, schema
+from taskharbor.drivers.postgres import caller_connection, long_transactions, schema
 from taskharbor.drivers.postgres.admin import PostgresAdmin
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
@@ -217,6 +217,12 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
         released, _ = await self._until_unlocked(ALONE_S, "release(text, bigint, text)", *given)
         return released  # another call ends the others at this moment, or their leases end
 
+    def is_hinted(self) -> bool:
+        return self._hints is not None and self._hints.is_listening
+
+    def is_looking(self) -> bool:
+        return self._hints is None or self._hints.sweeps or not self._hints.is_listening
+
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         if self._hints is None:
             raise BackendUnavailable("the driver is not open")
@@ -224,18 +230,10 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         check_name(info.worker, "worker")
-        table = self._table("workers")
-        await self._execute(
-            f"insert into {table} (worker, seen_at, info) values (?, ?, ?) "
-            "on conflict (worker) do update set seen_at = excluded.seen_at, info = excluded.info",
-            info.worker,
-            to_us(now),
-            to_json(msgspec.structs.replace(info, seen_at=now)),
-        )
-        await self._execute(f"delete from {table} where seen_at <= ?", to_us(now - WORKER_FORGOTTEN_AFTER))
-        # Waiters that died with their process: living ones renew their row every minute.
-        await self._execute(f"delete from {self._table('waiting')} where said_at < now() - interval '5 minutes'")
-        await self._run(self._long_transactions.check)
+        beat = (info.worker, to_us(now), to_json(msgspec.structs.replace(info, seen_at=now)))
+        given = (*beat, to_us(now - WORKER_FORGOTTEN_AFTER), long_transactions.OLD_S)
+        oldest = await self._call("beat(text, bigint, text, bigint, integer)", *given, columns="pid, seconds, state")
+        self._long_transactions.note(oldest)
 
     # The caller's own transaction
 

@@ -9,20 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from taskharbor.drivers.postgres.statement import Program, Statement
-
-log = logging.getLogger("taskharbor.drivers.postgres")
-
 OLD_S = 30
-# Only what keeps rows alive: a transaction that has written, or one that holds a snapshot.
-_OLDEST = """
-select a.pid, cast(extract(epoch from clock_timestamp() - a.xact_start) as integer), coalesce(a.state, 'unknown')
-from pg_stat_activity a
-where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
-  and (a.backend_xid is not null or a.backend_xmin is not null)
-  and a.xact_start < clock_timestamp() - make_interval(secs => ?)
-order by a.xact_start limit 1
-"""
+log = logging.getLogger("taskharbor.drivers.postgres")
 
 
 class LongTransactionWarning:
@@ -31,14 +19,10 @@ class LongTransactionWarning:
     def __init__(self) -> None:
         self._reported: int | None = None
 
-    def check(self) -> Program[None]:
-        rows: Any = yield Statement(_OLDEST, (OLD_S,))
-        if not rows:
-            self._reported = None
-            return
-        pid, seconds, state = rows[0]
-        if pid != self._reported:
-            self._reported = pid
+    def note(self, oldest: list[Any]) -> None:
+        """`oldest`: what beat.sql returned."""
+        pid, seconds, state = oldest[0] if oldest else (None, 0, "")
+        if pid is not None and pid != self._reported:
             log.warning(
                 "the server process %d has had a transaction open for %d s (%s): while it lasts, finished jobs cannot "
                 "be cleared away and every reserve grows slower; end it, or set idle_in_transaction_session_timeout",
@@ -46,3 +30,4 @@ class LongTransactionWarning:
                 seconds,
                 state,
             )
+        self._reported = pid

@@ -12,7 +12,7 @@ import functools
 import logging
 import math
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,6 +39,7 @@ _SETTINGS = {
     **dict.fromkeys(("enable_nestloop", "enable_hashjoin", "enable_hashagg", "enable_sort"), "on"),
 }
 SERVER_FIRST_S = 5.0  # the server gives a statement up this long before the connection is given up here
+IDLE_S = 10.0  # after which a connection that no call uses is closed, beside another one
 WORKER_CONNECTIONS = 2  # of a worker's calls at once; renewals and handlers' transactions have others
 BEGIN = "begin isolation level read committed"
 
@@ -136,6 +137,18 @@ class Runner:
         with contextlib.suppress(IndexError):
             return idle.pop()
         return None
+
+    def surplus(self, now: float) -> list[Any]:
+        """The connections that no call has used for a while, taken out of the others. One stays."""
+        idle = list(self.shared.idle)
+        stays = next((each for each in idle if each.heard is not None), idle[-1] if idle else None)
+        unused = []
+        for connection in idle:
+            if connection is not stays and connection.idle_since <= now - IDLE_S:
+                with contextlib.suppress(ValueError):  # another thread has taken it
+                    self.shared.idle.remove(connection)
+                    unused.append(connection)
+        return unused
 
     async def drop_idle(self) -> None:
         """Close the connections that no call uses."""
@@ -239,6 +252,7 @@ class PostgresPool(Runner):
         self._free = asyncio.Semaphore(options.pool_size)
         self._stopping: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._trimming: asyncio.TimerHandle | None = None
 
     def time(self) -> float:
         return asyncio.get_running_loop().time()
@@ -248,6 +262,8 @@ class PostgresPool(Runner):
 
     async def close(self) -> None:
         self._closed = True
+        if self._trimming is not None:
+            self._trimming.cancel()
         stopping = list(self._stopping)
         for task in stopping:
             task.cancel()
@@ -272,8 +288,8 @@ class PostgresPool(Runner):
 
     @asynccontextmanager
     async def listener(self, address: str | None, known: FastConnection | None = None) -> AsyncIterator[FastConnection]:
-        """For a moment, a connection that is to listen beside its calls. `known`: this one, which idles. `address`: of a
-        server where a connection outside of the pool listens."""
+        """For a moment, a connection that is to listen beside its calls. `known`: this one, which idles. `address`: of
+        a server where a connection outside of the pool listens."""
         limit = self._options.connect_timeout
         if address is not None:
             connection = known or await self._connect(address)
@@ -319,11 +335,18 @@ class PostgresPool(Runner):
                 self.shared.idle.remove(known)
                 connection = known
             else:
-                connection = self.idle_one(sql) or await self._connect()
+                connection = await self._live_one(sql) or await self._connect()
         except BaseException:
             self._free.release()
             raise
         connection.lend(self.time() + limit, limit)
+        return connection
+
+    async def _live_one(self, sql: str) -> FastConnection | None:
+        """An idle connection. Some may have been lost meanwhile: they are watched, so that is known."""
+        connection: FastConnection | None
+        while (connection := self.idle_one(sql)) is not None and not connection.is_idle:
+            await connection.close()
         return connection
 
     async def give(self, connection: FastConnection | None) -> None:
@@ -333,9 +356,7 @@ class PostgresPool(Runner):
         try:
             if connection.is_busy and not connection.awaits_stop and not self._closed:
                 # Its call was cancelled. The server may need long to stop it, or be gone: the caller does not wait.
-                task = asyncio.create_task(self._stop(connection), name="taskharbor-stop")
-                self._stopping.add(task)
-                task.add_done_callback(self._stopping.discard)
+                self._begin(self._stop(connection))
             else:
                 await self._put_back(connection)
         finally:
@@ -353,4 +374,19 @@ class PostgresPool(Runner):
         if self._closed or not connection.is_reusable:
             await connection.close()
         else:
+            connection.idle_since = self.time()
             self.shared.idle.append(connection)
+            if len(self.shared.idle) > 1 and self._trimming is None:
+                self._trimming = asyncio.get_running_loop().call_later(IDLE_S, self._trim)
+
+    def _trim(self) -> None:
+        self._trimming = None
+        for connection in self.surplus(self.time()):
+            self._begin(connection.close())
+        if len(self.shared.idle) > 1 and not self._closed:
+            self._trimming = asyncio.get_running_loop().call_later(IDLE_S, self._trim)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="taskharbor-stop")
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)

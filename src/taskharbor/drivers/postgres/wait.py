@@ -46,7 +46,7 @@ class HintListener:
         self._name = secrets.token_hex(8)
         self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
         self._listening: FastConnection | None = None
-        self._sweeps = False
+        self.sweeps = False  # whether this is the waiter that sweeps
         self._looks: list[float] = []  # when to look again, in the loop's time
         self._empty_hints = 0
         self._polled = False
@@ -105,7 +105,7 @@ class HintListener:
             now = loop.time()
             self._looks = [moment for moment in self._looks if moment > now]
             until = min([poll_at, *self._looks])
-            sweeps = self._sweeps and self.is_listening
+            sweeps = self.sweeps and self.is_listening
             await asyncio.wait([waiter], timeout=max(min(until - now, SWEEP_S if sweeps else math.inf), 0))
             if loop.time() >= until:
                 break
@@ -149,18 +149,18 @@ class HintListener:
                         connection.heard = self._heard
                         self._listening = connection
                     await self._try_to_sweep(connection)
-            elif not self._sweeps and self._listening.is_idle:
+            elif not self.sweeps and self._listening.is_idle:
                 async with self._pool.listener(self._options.listen, self._listening) as connection:
                     await self._try_to_sweep(connection)
 
     async def _try_to_sweep(self, connection: FastConnection) -> None:
         sql = "select pg_try_advisory_lock(1952540011, ?)"
-        self._sweeps = self._listening is connection and bool((await connection.ask(sql, (self._lock,)))[0][0])
+        self.sweeps = self._listening is connection and bool((await connection.ask(sql, (self._lock,)))[0][0])
 
     def _heard(self, queue: str | None) -> None:
         """A hint for a queue; "": for any, perhaps a little later; None: the connection is lost, and hints with it."""
         if queue is None:
-            self._listening, self._sweeps = None, False
+            self._listening, self.sweeps = None, False
         elif not queue:
             now = asyncio.get_running_loop().time()
             self._looks = [now + seconds for seconds in LOOK_AGAIN_S]
