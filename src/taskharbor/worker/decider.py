@@ -15,8 +15,9 @@ lease ends: the job is done by then, or it runs again.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError, TransactionFailed
@@ -32,6 +33,8 @@ from taskharbor.worker.losses import Losses
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder, refusal
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.transaction import HandlerTransaction
+
+NO_TRANSACTION, NO_TRANSACTION_S = "the store had no connection for its transaction", 1.0
 
 
 class Decider(Part):
@@ -92,6 +95,9 @@ class Decider(Part):
             self.decide(delivery, self._builder.timed_out(delivery, error))
         elif delivery.stop_reason == SHUTDOWN:
             self.give_back(delivery, SHUTDOWN)  # we interrupted it: what it raises on its way out is our doing
+        elif delivery.transaction is not None and error is delivery.transaction.unavailable:
+            pause = timedelta(seconds=NO_TRANSACTION_S * (1 + random.random()))
+            self.give_back(delivery, NO_TRANSACTION, decide.after(self._clock.now(), pause))
         else:
             self.decide(delivery, self._builder.failed(delivery, error))
 

@@ -9,13 +9,14 @@ rollback at the handler's end then closes what is left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from taskharbor.drivers.base import SqlDriver
-from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
 from taskharbor.worker.threads import Threads, unwrap
@@ -27,10 +28,20 @@ class HandlerTransaction:
 
     def __init__(self, driver: SqlDriver, lease: Lease, is_coroutine: bool, threads: Threads) -> None:
         self.begun = False
+        self.unavailable: BackendUnavailable | None = None  # why it could not begin
         self._ended = False
         self._threads = None if is_coroutine else threads
         self.transaction: Any = (driver.transaction if is_coroutine else driver.transaction_sync)(lease)
         self.given = (_Given if is_coroutine else _GivenSync)(self)
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """A block that begins it: note that the store was not available for that."""
+        try:
+            yield
+        except BackendUnavailable as error:
+            self.unavailable = error
+            raise
 
     async def _call(self, verb: Callable[..., Any], *arguments: Any) -> Any:
         if self._threads is None:
@@ -68,7 +79,8 @@ class _Given:
         self._held = held
 
     async def __aenter__(self) -> Any:
-        connection = await self._held.transaction.__aenter__()
+        with self._held.noting():
+            connection = await self._held.transaction.__aenter__()
         self._held.begun = True
         return connection
 
@@ -83,7 +95,8 @@ class _GivenSync:
         self._held = held
 
     def __enter__(self) -> Any:
-        connection = self._held.transaction.__enter__()
+        with self._held.noting():
+            connection = self._held.transaction.__enter__()
         self._held.begun = True
         return connection
 

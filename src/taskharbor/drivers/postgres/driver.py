@@ -21,6 +21,7 @@ from taskharbor.drivers.postgres import caller_connection, long_transactions, sc
 from taskharbor.drivers.postgres.admin import PostgresAdmin
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
+from taskharbor.drivers.postgres.handler_pool import HandlerPool
 from taskharbor.drivers.postgres.long_transactions import LongTransactionWarning
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import PostgresPool
@@ -65,6 +66,7 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
         self._hints: HintListener | None = None
         self._long_transactions = LongTransactionWarning()
         self._reserving = Reserving(self._options)
+        self._handlers = HandlerPool(self._options.pool_size)
 
     def __repr__(self) -> str:
         return f"PostgresDriver(schema={self._schema!r})"
@@ -114,6 +116,7 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
     async def close(self) -> None:
         pool, hints = self._pool, self._hints
         self._pool = self._hints = None
+        self._handlers.close()
         if hints is not None:
             await hints.close()
         if pool is not None:
@@ -194,10 +197,12 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         runner = self._runner()
+        # A server that hangs must not hold up the next outcomes until it is known to: this one may be sent again.
+        within = within_lease(max((each.lease.expires_at for each in outcomes), default=now) - now)
 
         async def ask(batch: Sequence[Outcome]) -> list[TaskHarborError | None]:
             if len(batch) > 1 or is_plain(batch[0]):
-                results, _ = await runner.run(lambda: settle_plain(self._schema, batch, now))
+                results, _ = await runner.run(lambda: settle_plain(self._schema, batch, now), within=within)
                 return results
             only: Any = batch[0]
             return [
@@ -234,6 +239,7 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
         given = (*beat, to_us(now - WORKER_FORGOTTEN_AFTER), long_transactions.OLD_S)
         oldest = await self._call("beat(text, bigint, text, bigint, integer)", *given, columns="pid, seconds, state")
         self._long_transactions.note(oldest)
+        self._handlers.trim()
 
     # The caller's own transaction
 
@@ -256,12 +262,12 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
         from taskharbor.drivers.postgres.transaction import PostgresTransaction
 
         self._runner()  # raises if the driver is not open
-        return PostgresTransaction(self._options, lease)
+        return PostgresTransaction(self._options, lease, self._handlers)
 
     def transaction_sync(self, lease: Lease) -> PostgresTransactionSync:
         from taskharbor.drivers.postgres.transaction import PostgresTransactionSync
 
-        return PostgresTransactionSync(self._options, lease)
+        return PostgresTransactionSync(self._options, lease, self._handlers)
 
     # Administration
 

@@ -20,12 +20,16 @@ pyproject.toml bounds the version.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import re
 import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
 from datetime import datetime
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -34,6 +38,7 @@ from psycopg.sql import Composable
 from taskharbor.drivers.connections import run
 from taskharbor.drivers.postgres.connection import STOP_S, can_cancel
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline, cut
+from taskharbor.drivers.postgres.handler_pool import HandlerPool, Place
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import connect_arguments, limit_of
 from taskharbor.drivers.postgres.settle import is_plain, settle_alone, spawn_alone
@@ -49,13 +54,20 @@ OURS = (
     "the transaction belongs to the job: it is committed with the job's ack when the handler returns, and rolled back "
     "when it raises. `connection.transaction()` makes a part of it that can be undone alone"
 )
+_AFTERWARDS = "the job of this transaction has ended: nothing more can be read or written through it"
+# What a handler may have changed of its session. Not DISCARD ALL, which would throw away the plans of our functions.
+_RESET = (
+    "close all; set session authorization default; reset all; deallocate all; unlisten *; "
+    "select pg_advisory_unlock_all(); discard temp"
+)
 _ENDED = "the handler has ended the transaction of its job: nothing more can be read or written through it"
 _SUSPICIOUS = re.compile(r"\b(?:commit|end|abort|rollback|prepare)\b", re.IGNORECASE).search
 # Comments, quoted texts of all kinds, then what statements are made of.
 _PIECES = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|e'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"[^"]*"|(\$\w*\$).*?\1|;|\w+|\S""",
+    r"""--[^\n]*|/\*|\*/|e'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"[^"]*"|(\$\w*\$).*?\1|;|\w+|\S""",
     re.IGNORECASE | re.DOTALL,
 )
+_COMMENT_MARKS = re.compile(r"/\*|\*/")  # inside of a comment, and comments nest
 
 
 def would_end(text: str) -> bool:
@@ -65,17 +77,22 @@ def would_end(text: str) -> bool:
     (False, False)
     >>> would_end("/* done */ COMMIT"), would_end("select 1; end"), would_end("rollback work to savepoint a")
     (True, True, False)
+    >>> would_end("/* /* x */ */ commit"), would_end("/* /* commit */ ; commit */ select 1")
+    (True, False)
     """
     if _SUSPICIOUS(text) is None:
         return False
     words: list[str] = []
-    for found in _PIECES.finditer(text):
-        piece = found.group().lower()
-        if piece == ";":
+    place, depth = 0, 0  # of comments: they nest
+    while (found := (_COMMENT_MARKS if depth else _PIECES).search(text, place)) is not None:
+        piece, place = found.group().lower(), found.end()
+        if piece in ("/*", "*/"):
+            depth = max(depth + (1 if piece == "/*" else -1), 0)
+        elif piece == ";":
             if _ends(words):
                 return True
             words = []
-        elif len(words) < 3 and not piece.startswith(("--", "/*")):
+        elif len(words) < 3 and not piece.startswith("--"):
             words.append(piece)
     return _ends(words)
 
@@ -169,6 +186,28 @@ class _GuardedConnection:
         self.is_lent = False
         await awaited(self.close())
 
+    async def retire(self) -> psycopg.pq.abc.PGconn | None:
+        """End the transaction, and return libpq's connection for another handler, as it was at its start; None if that
+        is not possible, and it is closed. What is done through this object from now on is refused."""
+        own: Any = self
+        self.is_lent = False
+        try:
+            if self.over or self.pgconn.transaction_status not in _BETWEEN_STATEMENTS:
+                return None
+            await awaited(self.psycopg_class.rollback(self))
+            await awaited(own.set_autocommit(True))
+            async with _resetting(own) as cursor:
+                await awaited(cursor.execute(_RESET))
+            if self.pgconn.transaction_status != TransactionStatus.IDLE:
+                return None
+            kept, self.pgconn = self.pgconn, _closed_connection()
+            self.over = _AFTERWARDS
+            return kept
+        except psycopg.Error:
+            return None
+        finally:
+            await awaited(self.close())
+
     async def end(self, why: str) -> None:
         """Roll back now, from any thread, whatever runs; nothing is done through this connection any more."""
         own: Any = self
@@ -214,6 +253,27 @@ class _GuardedConnection:
         return None
 
 
+_BETWEEN_STATEMENTS = (TransactionStatus.IDLE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+@contextlib.asynccontextmanager
+async def _resetting(connection: Any) -> AsyncIterator[Any]:
+    """A cursor of psycopg's own, whatever the handler has set."""
+    is_sync = isinstance(connection, psycopg.Connection)
+    cursor: Any = (psycopg.Cursor if is_sync else psycopg.AsyncCursor)(connection)
+    try:
+        yield cursor
+    finally:
+        await awaited(cursor.close())
+
+
+@functools.cache
+def _closed_connection() -> psycopg.pq.abc.PGconn:
+    made = psycopg.pq.PGconn.connect_start(b"host=''")
+    made.finish()
+    return made
+
+
 class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
     """For a handler that is a plain function."""
 
@@ -255,6 +315,9 @@ class AsyncHandlerConnection(_GuardedConnection, psycopg.AsyncConnection[Any]):
             self._after()
 
 
+HandlerConnection: TypeAlias = SyncHandlerConnection | AsyncHandlerConnection
+
+
 # The transaction
 
 
@@ -270,37 +333,77 @@ def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) ->
 
 
 class PostgresTransaction:
-    """One transaction, on a psycopg connection of its own.
+    """One transaction, on a connection that no other uses meanwhile.
 
     `synchronous`: for a handler that is a plain function. Then no method suspends, and any thread may abort it.
     """
 
-    def __init__(self, options: PostgresOptions, lease: Lease, *, synchronous: bool = False) -> None:
+    def __init__(
+        self, options: PostgresOptions, lease: Lease, connections: HandlerPool, *, synchronous: bool = False
+    ) -> None:
         self._options = options
         self._lease = lease
+        self._connections = connections
+        self._place: Place | None = None
         self._deadline = ThreadDeadline if synchronous else Deadline
         self._synchronous = synchronous
-        self._connection: SyncHandlerConnection | AsyncHandlerConnection | None = None
+        self._connection: HandlerConnection | None = None
         self._changing = threading.Lock()  # guards `_connection` and `_over`
         self._over = ""  # why it was aborted
 
     async def __aenter__(self) -> Any:
         if self._connection is None and not self._over:
-            try:
-                connection = await self._begun()
-            except (psycopg.Error, OSError) as error:
-                raise unavailable(self._options, error) from error
-            with self._changing:
-                self._connection = connection
+            await self._wait_for_place()
+            if not self._over:
+                await self._begin()
         if self._over or self._connection is None:
             await self.rollback()
             raise psycopg.InterfaceError(self._over)
         return self._connection
 
-    async def _begun(self) -> SyncHandlerConnection | AsyncHandlerConnection:
+    async def _wait_for_place(self) -> None:
+        """Wait for as long as the job may run: whatever ends it, ends this."""
+        with self._changing:
+            place = self._place = self._connections.enter()
+        try:
+            if self._synchronous:
+                place.result()
+            elif not place.done():
+                await asyncio.wrap_future(place)
+        except BaseException as error:
+            self._leave()
+            if not self._over or not isinstance(error, CancelledError | asyncio.CancelledError):
+                raise
+            task = None if self._synchronous else asyncio.current_task()
+            if task is not None and task.cancelling():  # not only the wait was cancelled
+                raise
+
+    def _leave(self) -> None:
+        with self._changing:
+            place, self._place = self._place, None
+        if place is not None:
+            self._connections.leave(place)
+
+    async def _begin(self) -> None:
+        try:
+            connection = await self._begun()
+        except (psycopg.Error, OSError) as error:
+            self._leave()
+            raise unavailable(self._options, error) from error
+        except BaseException:
+            self._leave()
+            raise
+        with self._changing:
+            self._connection = connection
+
+    async def _begun(self) -> HandlerConnection:
         kind: Any = SyncHandlerConnection if self._synchronous else AsyncHandlerConnection
-        connection: SyncHandlerConnection | AsyncHandlerConnection
-        connection = await awaited(kind.connect(**connect_arguments(self._options)))
+        while (kept := self._connections.take()) is not None:
+            with contextlib.suppress(psycopg.Error):  # the server has closed it meanwhile
+                return await self._begun_on(kind(kept))
+        return await self._begun_on(await awaited(kind.connect(**connect_arguments(self._options))))
+
+    async def _begun_on(self, connection: HandlerConnection) -> HandlerConnection:
         try:
             with self._deadline(self._options.connect_timeout, connection):
                 await connection.begin()
@@ -309,6 +412,15 @@ class PostgresTransaction:
             raise
         connection.store = self._options.address
         return connection
+
+    async def _retire(self, connection: HandlerConnection) -> None:
+        try:
+            with self._deadline(self._options.connect_timeout, connection):
+                kept = await connection.retire()
+            if kept is not None:
+                self._connections.keep(kept)
+        finally:
+            self._leave()
 
     async def __aexit__(self, *raised: object) -> None:
         """The transaction stays open: the worker ends it."""
@@ -327,33 +439,36 @@ class PostgresTransaction:
                 if refused is None:
                     sent = True
                     await awaited(connection.commit())
-                return refused  # and closing it rolls back
+                return refused  # and retiring it rolls back
         except psycopg.Error as error:
             if not sent or _is_undone(error):
                 return _failed(self._lease, error)
             raise unavailable(self._options, error) from error
         finally:
-            await connection.let_go()
+            await self._retire(connection)
 
     async def rollback(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.let_go()
+            await self._retire(connection)
+        self._leave()
 
     async def abort(self, why: str) -> None:
         """End it at once, whatever the handler is doing; its later statements are refused."""
         with self._changing:
             self._over = self._over or aborted(self._lease, why)
-            connection = self._connection
+            connection, place = self._connection, self._place
         if connection is not None:
             await connection.end(self._over)
+        elif place is not None:
+            place.cancel()  # if it still waits
 
 
 class PostgresTransactionSync:
     """The same for a handler that is a plain function, on its thread; `abort` from any."""
 
-    def __init__(self, options: PostgresOptions, lease: Lease) -> None:
-        self._inner = PostgresTransaction(options, lease, synchronous=True)
+    def __init__(self, options: PostgresOptions, lease: Lease, connections: HandlerPool) -> None:
+        self._inner = PostgresTransaction(options, lease, connections, synchronous=True)
 
     def __enter__(self) -> psycopg.Connection[Any]:
         connection: psycopg.Connection[Any] = at_once(self._inner.__aenter__())
