@@ -56,7 +56,8 @@ def test_hints_arrive_over_a_direct_connection(direct, monkeypatch):
     """`listen_dsn` names the server itself: a hint arrives. Without it the driver polls, and finds the job too."""
     if direct:
         monkeypatch.setattr(wait, "POLL_S", 600.0)
-        monkeypatch.setattr(wait, "POLL_LISTENING_S", 600.0)
+        monkeypatch.setattr(wait, "LISTENING_S", 600.0)
+        monkeypatch.setattr(wait, "SWEEP_S", 600.0)
     server, name = postgres.shared(), postgres.shared().database()
     dsn = f"{server.address(name, server.pgbouncer())}?pgbouncer=1"
     if direct:
@@ -73,7 +74,7 @@ def test_hints_arrive_over_a_direct_connection(direct, monkeypatch):
             await two.enqueue([JobRecord(id="a", type="t")], await two.server_time())
             assert await waiting is True
             assert one._hints is not None
-            assert one._hints._listening.is_set() is direct
+            assert one._hints.is_listening is direct
         await one.close()
         await two.close()
 

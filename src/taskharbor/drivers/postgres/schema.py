@@ -144,7 +144,25 @@ async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> Sch
             )
     cursor = await connection.execute(f"select max(version), max(oldest) from {quoted(schema)}.meta".encode())
     version, oldest = await cursor.fetchone() or (None, None)
+    await _refuse_renamed(connection, schema)
     return SchemaVersion(version or 0, oldest or 0)
+
+
+async def _refuse_renamed(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
+    """DriverError if the schema had another name when it was created: its functions go on with the tables of that name,
+    which are those of another store, or of none."""
+    cursor = await connection.execute(
+        "select (select c from unnest(p.proconfig) as c where c like 'search_path=%%') from pg_proc p "
+        "join pg_namespace n on n.oid = p.pronamespace where n.nspname = %s and p.proname = %s "
+        "and not format('search_path=%%s, pg_temp', quote_ident(n.nspname)) = any(p.proconfig)",
+        (schema, f"reserve_queue_v{statement.VERSION}"),
+    )
+    if (row := await cursor.fetchone()) is not None:
+        made_for = str(row[0]).removeprefix("search_path=").removesuffix(", pg_temp")
+        raise DriverError(
+            f"the schema {schema!r} was renamed or copied: its functions use the tables of {made_for}, expected those "
+            f"of {schema!r}. Rename it back, or restore its tables into a schema that `taskharbor migrate` has made"
+        )
 
 
 async def migrate(connection: psycopg.AsyncConnection[Any], options: PostgresOptions) -> int:

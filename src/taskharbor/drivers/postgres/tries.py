@@ -87,6 +87,11 @@ class Tries:
         if getattr(error, "sqlstate", None) == WRONG_ISOLATION and not self.in_transaction:
             self.in_transaction = True
             return None
+        if isinstance(error, errors.InsufficientPrivilege):
+            text = (str(error).splitlines() or [""])[0]  # names a table or a function, and holds no value
+            return DriverError(
+                f"PostgreSQL refused the call: {text}; grant it to this role: see docs/driver-postgres.md"
+            )
         # Its text may quote what is stored: only the kind of error is shown.
         return DriverError(f"PostgreSQL refused the call: {type(error).__name__}")
 
@@ -103,8 +108,9 @@ def unavailable(options: PostgresOptions, error: BaseException) -> BackendUnavai
     """The error for callers. psycopg's own error becomes its cause; no user and no password are repeated."""
     text = concealed(options.address, " ".join(str(error).split())[:300]) or type(error).__name__
     lasting = _is_lasting(str(error))
-    # Class 53: the disk is full, the memory, or the connections. It may have room later.
-    refused = lasting or (getattr(error, "sqlstate", None) or "").startswith("53")
+    # Of classes 08 and 57 the server says that it ends the connection or the call; of any other that it refuses.
+    state = getattr(error, "sqlstate", None) or ""
+    refused = lasting or (bool(state) and (state == "08P01" or not state.startswith(("08", "57"))))
     made = BackendUnavailable(f"PostgreSQL {'refused' if refused else 'did not answer'}: {text}")
     made.lasting = lasting
     return made
