@@ -3,7 +3,7 @@
 A waiter is a row in the table `waiting`. A call that brings work and finds such rows deletes them and notifies. So a
 store in which all workers are busy sends nothing, and a hundred enqueues wake a waiter once. A caller's transaction
 deletes no row: it locks none, and notifies at most every 50 ms, for all queues (send_hints.sql). Its job may be there a
-little after such a hint, so waiters look again.
+little after such a hint, so waiters check twice more.
 
 A pooled connection listens beside its calls, so an idle worker has one connection here. Jobs that become due, and hints
 that were lost, are found by one waiter of the store: it sweeps once a second and notifies the others. An advisory lock
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LISTENING_S = 30.0  # between two polls while listening
 SWEEP_S = 1.0  # between two sweeps of the waiter that does them
 POLL_S = 0.2  # between two polls without listening
-LOOK_AGAIN_S = (0.06, 0.2)  # after a hint of a caller's transaction: others were about to commit
+LOOK_AGAIN_S = (0.06, 0.2)  # polls after a hint of a caller's transaction: others were about to commit
 LEAVING_S = 2.0  # to delete the rows of this waiter
 MAX_EMPTY_HINTS = 2  # polls in a row that led to an empty reserve; then one interval passes before the next is trusted
 
@@ -47,7 +47,7 @@ class HintListener:
         self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
         self._listening: FastConnection | None = None
         self.sweeps = False  # whether this is the waiter that sweeps
-        self._looks: list[float] = []  # when to look again, in the loop's time
+        self._looks: list[float] = []  # when to poll next, in the loop's time
         self._empty_hints = 0
         self._polled = False
         self._registered = False
