@@ -19,7 +19,8 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.drivers.green import threads_are_greenlets
+from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.store.access import note_exit, refuse_on_loop, stay_at_exit
 
 T = TypeVar("T")
@@ -81,6 +82,12 @@ class Portal:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
+            if threads_are_greenlets():
+                raise BlockingCall(
+                    "this driver's blocking calls need a thread with an event loop, and gevent has replaced threads by "
+                    "greenlets; use a store whose driver blocks by itself (PostgreSQL, SQLite, Redis without Cluster), "
+                    "or patch with monkey.patch_all(thread=False)"
+                )
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_run, args=(loop,), name="taskharbor-portal", daemon=True)
             thread.start()

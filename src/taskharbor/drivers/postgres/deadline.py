@@ -13,6 +13,7 @@ import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from taskharbor.drivers.green import run_in_native_thread, threads_are_greenlets
 from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class ThreadDeadline(Deadline):
 
 def run_in_thread(coroutine: Coroutine[Any, Any, T], seconds: float = threading.TIMEOUT_MAX) -> T:
     """Run a coroutine on an event loop of its own: this thread may be another loop's. TimeoutError after `seconds`."""
+    if threads_are_greenlets():
+        return run_in_native_thread(coroutine, seconds)
     results: list[T] = []
     raised: list[BaseException] = []
     ended = ClosedFlag()
