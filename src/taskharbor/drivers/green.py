@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine
+from importlib import import_module
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,8 +22,7 @@ def threads_are_greenlets() -> bool:
 
 def run_in_native_thread(coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
     """Run a coroutine on an event loop in a thread of the system, while other greenlets of this one go on."""
-    import gevent
-
+    gevent: Any = import_module("gevent")  # it is there, and no dependency
     with gevent.Timeout(min(seconds, 86_400.0), TimeoutError("the deadline has passed")):
         result: T = gevent.get_hub().threadpool.apply(asyncio.run, (coroutine,))
         return result
