@@ -180,6 +180,7 @@ MAY_READ = {
     "src/taskharbor/drivers/sqlite/turns.py": "how long a caller has waited for its turn or the lock: when to give up",
     "src/taskharbor/drivers/sqlite/wal.py": "how long a sync took: which thread does the next one",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: which thread does the next one",
+    "src/taskharbor/drivers/postgres/handler_pool.py": "how long a connection was not used: when to close it",
     "src/taskharbor/drivers/postgres/on_connection.py": "how long a call has waited for a lock: when to give up",
     "src/taskharbor/django/store.py": "how long a call has taken: when to give up",
     "src/taskharbor/observe/line_handler.py": "how long a process has held the log's lock: when to write without it",

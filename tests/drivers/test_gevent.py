@@ -45,7 +45,7 @@ try:
 except BlockingCall as error:
     print(error)
 """
-needs_gevent = pytest.mark.skipif(importlib.util.find_spec("gevent") is None, reason="gevent is not installed")
+WITHOUT = importlib.util.find_spec("gevent") is None
 
 
 def ran(program: str, *arguments: str) -> str:
@@ -56,7 +56,7 @@ def ran(program: str, *arguments: str) -> str:
 
 
 @pytest.mark.may_skip("gevent is not installed")
-@needs_gevent
+@pytest.mark.skipif(WITHOUT, reason="gevent is not installed")
 @pytest.mark.lane("postgres")
 def test_greenlets_enqueue_on_postgres() -> None:
     server = postgres.shared()
@@ -64,14 +64,14 @@ def test_greenlets_enqueue_on_postgres() -> None:
 
 
 @pytest.mark.may_skip("gevent is not installed")
-@needs_gevent
+@pytest.mark.skipif(WITHOUT, reason="gevent is not installed")
 @pytest.mark.lane("sqlite")
 def test_greenlets_enqueue_on_sqlite(tmp_path: Path) -> None:
     assert ran(PROGRAM, f"sqlite:///{tmp_path}/jobs.db") == "100 100"
 
 
 @pytest.mark.may_skip("gevent is not installed")
-@needs_gevent
+@pytest.mark.skipif(WITHOUT, reason="gevent is not installed")
 @pytest.mark.lane("sqlite")
 def test_a_driver_that_needs_a_loop_in_a_thread_is_refused() -> None:
     assert "gevent has replaced threads by greenlets" in ran(REFUSED)

@@ -27,7 +27,7 @@ def connections(address: str) -> int:
 async def until(condition: Any) -> None:
     async with asyncio.timeout(60):
         while not condition():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
 
 def test_a_worker_holds_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
