@@ -146,7 +146,7 @@ class HintListener:
                 async with self._pool.listener(self._options.listen) as connection:
                     await connection.ask(f"listen {quoted(self.channel)}")
                     if connection.prepares or self._options.listen:  # else a pooler lends another session to each call
-                        connection.heard = self._heard
+                        connection.heard = self._on_hint
                         self._listening = connection
                     await self._try_to_sweep(connection)
             elif not self.sweeps and self._listening.is_idle:
@@ -157,7 +157,7 @@ class HintListener:
         sql = "select pg_try_advisory_lock(1952540011, ?)"
         self.sweeps = self._listening is connection and bool((await connection.ask(sql, (self._lock,)))[0][0])
 
-    def _heard(self, queue: str | None) -> None:
+    def _on_hint(self, queue: str | None) -> None:
         """A hint for a queue; "": for any, perhaps a little later; None: the connection is lost, and hints with it."""
         if queue is None:
             self._listening, self.sweeps = None, False
