@@ -37,6 +37,7 @@ CALLS = {
     "enqueue_one": "enqueue_one('a', 'q', 't', '', null, null, 0, 0, 0, null, null, null, 1, false)",
 }
 LOOKS_ONLY = {
+    "sweep", "beat",
     "prepare_spawn", "result_of", "register_waiter", "hint_queue", "queue_names", "count_jobs", "upcoming", "list_ids",
     "queue_heads", "list_flows", "records_of", "list_audit", "list_schedules", "due_schedules",
 }  # fmt: skip
