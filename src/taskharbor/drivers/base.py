@@ -176,8 +176,7 @@ class Driver:
         return None
 
     def is_hinted(self) -> bool:
-        """Whether `wait` ends for everything that a reserve may return, also for what falls due meanwhile: then an idle
-        worker asks every half minute, and not at its poll interval."""
+        """Whether `wait` ends for all that a reserve may return, also what falls due: idle workers then ask rarely."""
         return False
 
     def is_looking(self) -> bool:
