@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.drivers import Ack, JobRecord
+from taskharbor.drivers import Ack, Enqueued, JobRecord
 from taskharbor.drivers.redis.housekeeping import visit
 from tests.drivers.redis_stores import on_quiet_store
 
@@ -200,3 +200,12 @@ async def test_a_dependent_that_did_not_hear_of_a_cancel_is_cancelled(driver, cl
     assert await driver.requeue(["then"], NOW) == [None]
     await heal(driver, "a", "b", "c")
     assert await states(driver, "first", "then", "last") == ["cancelled", "blocked", "blocked"]
+
+
+@SERVERS
+@on_quiet_store
+async def test_a_lost_idempotency_key_comes_back(driver, client, server):
+    await driver.enqueue([job("first", "a", idempotency_key="k")], NOW)
+    client.delete("{a}:th:keys")
+    await driver.opened.sweeper.sweep("a", NOW_MS)
+    assert (await driver.enqueue([job("again", "a", idempotency_key="k")], NOW))[0] == Enqueued("first", True)

@@ -31,6 +31,7 @@ for _, id in ipairs(ids) do
       doubtful[#doubtful + 1] = {list, id, job.state or '', n(th.since(q, id))}
     end
     if job.gid and job.state == 'wait' then groups[job.gid] = true end
+    if job.th_key then call('HSETNX', safe_key(q, 'th:keys'), job.th_key, id) end
     if job.th_flow then
       th.restore_in_flow(q, id, job)
       flows[job.th_flow] = true
