@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from taskharbor import Harbor
 from taskharbor.drivers import Ack, Fail, JobRecord, State
 from taskharbor.drivers.redis import flows, job_pages, reading
 from tests.drivers.redis_stores import live, on_quiet_store, on_store, visit_all
@@ -115,6 +116,62 @@ def test_more_in_a_state_than_a_call_may_look_at(monkeypatch):
         assert (await driver.list(now=NOW, state="scheduled", type="other")).cursor is not None
         assert 0 < sum(reads) <= 300
         assert await listed(driver, state="scheduled", type="other") == []
+
+    live(story)
+
+
+def commands(client: Any) -> int:
+    """How many the server ran since `config_resetstat`, also inside scripts."""
+    return sum(each["calls"] for each in client.info("commandstats").values())
+
+
+@pytest.fixture
+def among_many(monkeypatch):
+    """Bounds by which the dead jobs of the store below are more than one call may look at."""
+    monkeypatch.setattr(job_pages, "MAX_SCANNED_JOBS", 100)
+    monkeypatch.setattr(job_pages, "FEW_JOBS", 10)
+
+
+async def dead_among_many(driver: Any, queues: int = 4) -> list[str]:
+    """Per queue 75 dead jobs before and after 500 that wait; the ids of the dead ones."""
+    dead: list[str] = []
+    for name in (f"q{number}" for number in range(queues)):
+        await driver.enqueue([job(f"{number:04}-{name}", queue=name) for number in range(575)], NOW)
+        held = await driver.reserve([name], NOW, LEASE, 75, "w")
+        assert not any(await driver.settle([Fail(one.lease, "no", 3, NOW, fingerprint="f") for one in held], NOW))
+        dead += [one.job.id for one in held]
+    return sorted(dead)
+
+
+def test_few_dead_jobs_among_many_cost_a_command_each(among_many):
+    """Also if they are more than one call may look at: then no page of them is looked for among all jobs."""
+
+    async def story(driver, client):
+        dead = await dead_among_many(driver)
+        for order in ("id", "-id"):
+            client.config_resetstat()
+            assert sorted(await listed(driver, 100, state="dlq", order=order, payloads=False)) == dead
+            assert commands(client) <= 3 * len(dead)
+        client.config_resetstat()
+        assert len((await driver.list(now=NOW, state="dlq", limit=1)).items) == 1
+        assert commands(client) <= 60
+        harbor = Harbor(driver)
+        client.config_resetstat()
+        assert (await harbor.dead().asummary()).jobs == len(dead)
+        assert commands(client) <= 3 * len(dead)
+
+    live(story)
+
+
+def test_a_walk_sends_no_record_in_another_state(among_many, monkeypatch):
+    monkeypatch.setattr(job_pages, "MAX_STATE_IDS", 100)
+
+    async def story(driver, client):
+        dead = await dead_among_many(driver, 2)
+        client.config_resetstat()
+        before = client.info("stats")["total_net_output_bytes"]
+        assert await listed(driver, 100, state="dlq", payloads=False) == dead
+        assert client.info("stats")["total_net_output_bytes"] - before < 400_000  # all records have a million
 
     live(story)
 

@@ -2,7 +2,8 @@
 
 Jobs that this driver stored are walked along the indexes of their queues, those of foreign clients along the lists and
 sets that hold them. For a state that few jobs are in, the list or set of that state is read instead: a million done
-jobs beside it cost nothing. One call looks at no more than MAX_SCANNED_JOBS.
+jobs beside it cost nothing. One call looks at no more than MAX_SCANNED_JOBS records. A record in another state than the
+wanted one is not sent.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 200  # ids of one queue, or records, in one script
 MAX_LISTED_QUEUES = 10  # in one script
+MAX_STATE_IDS = 50_000  # of the jobs in one state, read by one call
 FEW_JOBS = 1000  # that are all looked at, whatever their state: so a record of an unknown state is found, too
 LANES = {
     State.DLQ: "failed",
@@ -35,6 +37,19 @@ LANES = {
     State.INFLIGHT: "active",
     State.SCHEDULED: "delayed",
 }  # state → the list or set that holds its jobs
+OPEN = frozenset({"wait", "delayed", "active"})  # in a record; which of three states that is depends on the moment
+STORED = {
+    State.DLQ: frozenset({"failed"}),
+    State.CANCELLED: frozenset({"cancelled"}),
+    State.BLOCKED: frozenset({"blocked"}),
+    State.DONE: frozenset({"completed"}),
+}  # state → what its records hold; those of the others hold one of OPEN
+
+
+def _unlike(state: State | None) -> list[str]:
+    """What the records of jobs hold that are certainly in another state."""
+    held = STORED.get(state, OPEN) if state is not None else OPEN.union(*STORED.values())
+    return sorted(OPEN.union(*STORED.values()) - held)
 
 
 class JobPages:
@@ -45,10 +60,10 @@ class JobPages:
         self._store = reader.store
         self._wanted = wanted
         self._now = now
-        self._filters = any(
+        self._skip = _unlike(wanted.state)
+        self._filters_more = any(
             given is not None
             for given in (
-                wanted.state,
                 wanted.type,
                 wanted.group,
                 wanted.error_class,
@@ -58,6 +73,7 @@ class JobPages:
                 wanted.until,
             )
         )
+        self._filters = wanted.state is not None or self._filters_more  # many of the ids that are found may not fit
         self._position = wanted.after  # the last id that was looked at
         self._checked: set[str] = set()  # queues of which it is known whether they may hold ids outside their index
         self._searched: set[str] = set()  # those that were searched for such ids
@@ -66,7 +82,8 @@ class JobPages:
         """The page. It ends with a cursor unless everything behind it was looked at."""
         walk, items, looked = await self._walk(), list[JobInfo](), 0
         while looked < MAX_SCANNED_JOBS:
-            count = PAGE_SIZE if self._filters else min(PAGE_SIZE, self._wanted.limit + 1 - len(items))
+            missing, misfits = self._wanted.limit + 1 - len(items), looked - len(items)
+            count = PAGE_SIZE if self._filters else min(PAGE_SIZE, missing + misfits)
             batch = await walk.take(min(count, MAX_SCANNED_JOBS - looked))
             looked += len(batch)
             for one, reply in zip(batch, await self._read(batch), strict=True):
@@ -86,11 +103,11 @@ class JobPages:
         return Page(tuple(items), encode_cursor(self._position))
 
     async def _read(self, batch: Sequence[FoundId]) -> list[Any]:
-        """For each id its record as th.whole_record returns it, or None."""
+        """For each id its record as th.whole_record returns it, or None, also for one that is in another state."""
 
         def args(home: str, some: list[FoundId]) -> ScriptCall:
             jobs = [(binary(one.data), one.queue) for one in some]
-            return ScriptCall("read_jobs", home=home, jobs=jobs, brief=not self._wanted.payloads)
+            return ScriptCall("read_jobs", home=home, jobs=jobs, brief=not self._wanted.payloads, skip=self._skip)
 
         return await self._store.run_for_each(batch, [one.queue for one in batch], PAGE_SIZE, args)
 
@@ -112,7 +129,7 @@ class JobPages:
             [others, *(WalkSource(queue, after) for queue in queues)],
             self._fetch,
             newest=wanted.newest,
-            most=MAX_SCANNED_JOBS - len(known),
+            most=MAX_SCANNED_JOBS,
             count=PAGE_SIZE if self._filters else wanted.limit + 1,
             page=PAGE_SIZE,
         )
@@ -120,23 +137,25 @@ class JobPages:
 
     async def _in_state(self, lane: str, queues: Sequence[str]) -> tuple[list[FoundId], list[str]]:
         """The ids that a list or set of some queues holds, and the queues that have to be walked instead: all if they
-        have few jobs, else those in which too many jobs are in this state."""
+        have few jobs, else the largest ones if more than MAX_STATE_IDS jobs are in this state."""
         counted = await self._ask_lanes(lane, queues, 0)
         indexed = [count for _, count, _ in counted.values()]
         if min(indexed, default=0) >= 0 and sum(indexed) <= FEW_JOBS:
             return [], list(queues)
         sizes = {queue: size for queue, (size, _, _) in counted.items() if size}
-        most = MAX_SCANNED_JOBS if sum(sizes.values()) <= MAX_SCANNED_JOBS else MAX_SCANNED_JOBS // 2
-        chosen: list[str] = []
+        most, chosen = MAX_STATE_IDS, list[str]()
         for queue in sorted(sizes, key=sizes.__getitem__):
             most -= sizes[queue]
             if most < 0:
                 break
             chosen.append(queue)
-        found = await self._ask_lanes(lane, chosen, MAX_SCANNED_JOBS)
+        found = await self._ask_lanes(lane, chosen, MAX_STATE_IDS)
         known = [one for queue, (_, _, ids) in found.items() for one in found_ids(queue, ids)]
         listed = {queue for queue, (size, _, ids) in found.items() if len(ids) == size}
-        return known, [queue for queue in sizes if queue not in listed]
+        walked = [queue for queue in sizes if queue not in listed]
+        if not walked:
+            self._filters = self._filters_more
+        return known, walked
 
     async def _ask_lanes(self, lane: str, queues: Sequence[str], most: int) -> dict[str, Any]:
         """What list_state.lua returns for each queue."""

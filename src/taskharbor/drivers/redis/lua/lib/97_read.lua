@@ -14,10 +14,10 @@ for index, name in ipairs(READ) do
 end
 
 -- A record as clients read it: id, queue, open dependencies while it is blocked, then its values. `brief`: without payload, result and
--- trail.
-function th.whole_record(q, id, brief)
+-- trail. `skipped`: false for a record in one of these states.
+function th.whole_record(q, id, brief, skipped)
   local values = th.read(q, id, nil, brief and BRIEF)
-  if not values then return false end
+  if not values or (skipped and skipped[values[3]]) then return false end
   local open = false
   if values[3] == 'blocked' then open = try('SMEMBERS', key(q, 'th:open:' .. id)) or {} end
   return {id, q, open, values}
