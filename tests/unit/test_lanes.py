@@ -35,7 +35,7 @@ def test_list_knows_names_and_runs() -> None:
     [
         ("alpha 10 choas", "line 1: expected test, quick, full, matrix, chaos, soak, got choas"),
         ("alpha 10\nalpha 10", "line 2: alpha is listed twice"),
-        ("alpha 10 +mysql", "line 1: expected postgres, pgbouncer, redis, chromium, django, got mysql"),
+        ("alpha 10 +mysql", "line 1: expected postgres, pgbouncer, redis, chromium, django, faketime, got mysql"),
         ("alpha", "line 1: expected a ceiling in seconds after alpha, got ''"),
         ("alpha chaos", "line 1: expected a ceiling in seconds after alpha, got 'chaos'"),
     ],
