@@ -14,6 +14,7 @@ import pytest
 from taskharbor import Harbor
 from taskharbor.drivers import BackendUnavailable, DriverError, JobRecord, StoreMissing, WrongConnection
 from taskharbor.drivers.postgres import PostgresDriver, caller_connection
+from taskharbor.drivers.postgres.statement import asking
 from tests import lanes
 from tests.drivers.postgres_ways import NOW, every_way
 from tests.servers import postgres
@@ -177,6 +178,19 @@ def test_a_connection_is_checked_once(ready, way, monkeypatch):
 
     within(live())
     assert len(looks) == 1
+
+
+def test_a_later_connection_to_the_same_server_costs_one_statement(ready, monkeypatch):
+    """As in Django without CONN_MAX_AGE, where each request connects."""
+    asked: list[Any] = []
+    monkeypatch.setattr(caller_connection, "asking", lambda inner: counted(asking(inner), asked))
+    statements = list[int]()
+    for id in "abc":
+        asked.clear()
+        with psycopg.connect(ready.address) as connection:
+            ready.driver().enqueue_on_sync(connection, [JobRecord(id=id, type="work")], NOW)
+        statements.append(len(asked))
+    assert statements[1:] == [1, 1]
 
 
 def counted(function: Any, calls: list[Any]) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from taskharbor.drivers import Ack, JobRecord, State
 from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.model.errors import DriverError
 from tests.drivers.postgres_stores import emptied, opened
 
 pytestmark = pytest.mark.lane("postgres")
@@ -134,3 +135,29 @@ def test_a_strict_transaction_leaves_no_flow_cancelled():
     in_a_strict_transaction(address, nothing, JobRecord(id="b", type="t", flow_id="f"))
     with psycopg.connect(address) as connection:
         assert connection.execute("select count(*) from taskharbor.flows").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE])
+def test_an_operator_call_on_a_connection_with_a_strict_isolation(level):
+    """As Django makes it with `isolation_level` in OPTIONS: outside of a transaction it works, inside it is refused."""
+    address = emptied()
+
+    async def live():
+        async with opened(address) as (driver,):
+            assert isinstance(driver, PostgresDriver)
+            await driver.enqueue([JobRecord(id=each, type="t") for each in "ab"], NOW)
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.isolation_level = level
+                mine = driver.on_connection(lambda: connection)
+                assert await mine.cancel(["a"], NOW) == [None]
+                assert connection.isolation_level == level
+                with connection.transaction():
+                    for call in (mine.cancel(["b"], NOW), mine.delete(["a"])):
+                        with pytest.raises(
+                            DriverError, match=r"read committed, got .* outside of the transaction \(of atomic"
+                        ):
+                            await call
+                    assert (await mine.inspect("a", NOW)).state == State.CANCELLED, "the transaction is usable"
+                assert await mine.cancel(["b"], NOW) == [None]
+
+    asyncio.run(live())

@@ -7,6 +7,7 @@
     taskharbor.E005  the name of the file is a URI       taskharbor.W010  assume_role
     taskharbor.W011  the store cannot be used            taskharbor.E012  the lifespan cannot be entered
                      (only when Django checks a database)
+    taskharbor.W013  transaction_mode is DEFERRED        taskharbor.W014  isolation_level is not read committed
 
 No text holds a user, a password or another part of an address that may be secret.
 """
@@ -33,6 +34,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.tasks.lifespan import check_lifespan
 
 APP = "taskharbor.django"
+READ_COMMITTED = 2  # psycopg.IsolationLevel.READ_COMMITTED; a stricter one is greater
 INSUFFICIENT_PRIVILEGE = "42501"  # of PostgreSQL
 HINTS = {
     "E001": "See docs/django.md for the options of a backend.",
@@ -43,6 +45,8 @@ HINTS = {
     "W008": f'Write INSTALLED_APPS = [..., "{APP}"].',
     "W009": "Move the file to a local disk, or use PostgreSQL.",
     "W010": "Grant USER the use of the schema of TaskHarbor.",
+    "W013": 'Write "OPTIONS": {"transaction_mode": "IMMEDIATE"} in DATABASES: then it waits for its turn.',
+    "W014": "Make these calls outside of atomic(), or leave 'isolation_level' out; enqueueing works with each.",
 }
 
 
@@ -73,7 +77,7 @@ def check_stores(app_configs: Any = None, databases: Sequence[str] | None = None
     found = []
     for database in databases:
         for options in backends_in(database):
-            if check_backend(options.alias):
+            if any(each.is_serious() for each in check_backend(options.alias)):
                 continue  # said already
             problem = problem_of(options)
             if problem is not None:
@@ -130,6 +134,12 @@ def _database(options: BackendOptions) -> Iterator[Any]:
             return
         from taskharbor.drivers.sqlite.connection import network_mount
 
+        mode = connection.settings_dict.get("OPTIONS", {}).get("transaction_mode") or "DEFERRED"
+        if path is not None and mode.upper() == "DEFERRED":
+            text = (
+                "has the transaction_mode DEFERRED: a request that reads before it enqueues is refused beside a writer."
+            )
+            yield _problem("W013", f"{where}: database {name!r} {text}")
         kind = None if path is None or not os.path.exists(path) else network_mount(path)
         if kind:
             text = f"its file is on a network disk ({kind}), where locks of SQLite fail."
@@ -147,6 +157,10 @@ def _postgres(where: str, name: str, connection: Any) -> Iterator[Any]:
     if connection.settings_dict.get("OPTIONS", {}).get("assume_role"):
         text = "has 'assume_role', which workers do not take: they use USER itself."
         yield _problem("W010", f"{where}: database {name!r} {text}")
+    level = connection.settings_dict.get("OPTIONS", {}).get("isolation_level")
+    if level is not None and level > READ_COMMITTED:
+        text = "has an isolation_level in which cancel, requeue, amend and delete are refused inside of atomic()."
+        yield _problem("W014", f"{where}: database {name!r} {text}")
 
 
 def _address(options: BackendOptions) -> Iterator[Any]:

@@ -24,8 +24,10 @@ from taskharbor.model.errors import WrongConnection
 OPEN_S = 10.0  # for everything that is done on a connection of our own
 
 _NAMES = (
-    "select oid, datname, exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on "
-    "n.oid = c.relnamespace where n.nspname = cast(? as text) and c.relname = 'meta') "
+    "select concat_ws(' ', current_user, inet_server_addr(), inet_server_port(), extract(epoch from "
+    "pg_postmaster_start_time())), oid, datname, exists (select 1 from pg_catalog.pg_class c "
+    "join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
+    "where n.nspname = cast(? as text) and c.relname = 'meta') "
     "from pg_catalog.pg_database where datname = current_database()"
 )
 # Not every role may call it. A dump that was restored on another server has the same names and perhaps the same oids.
@@ -50,6 +52,7 @@ class DatabaseIdentity(NamedTuple):
 
 
 _ours: dict[tuple[str, str], DatabaseIdentity] = {}  # address and schema → the database behind them
+_systems: dict[str, int | None] = {}  # a role on a server since its start → the system behind it
 _known: weakref.WeakKeyDictionary[Any, set[tuple[str, str]]] = weakref.WeakKeyDictionary()  # the caller's connections
 
 
@@ -112,16 +115,24 @@ def _note(inner: Any, options: PostgresOptions, theirs: DatabaseIdentity, ours: 
 
 
 async def _identify(ask: Ask, schema: str) -> DatabaseIdentity:
-    """The database behind a connection inside a transaction. A savepoint: what fails here must not abort that."""
-    oid, name, has_schema = (await ask(_NAMES, (schema,)))[0]
+    """The database behind a connection inside a transaction: one statement, once its server is known."""
+    server, oid, name, has_schema = (await ask(_NAMES, (schema,)))[0]
+    if server not in _systems:
+        _systems[server] = await _system(ask)
+    return DatabaseIdentity(oid, name, has_schema, _systems[server])
+
+
+async def _system(ask: Ask) -> int | None:
+    """The identifier of the server and its copies, if this role may know it. A savepoint: what fails here must not
+    abort the caller's transaction."""
     await ask("savepoint taskharbor_identify", ())
     try:
-        system = (await ask(_SYSTEM, ()))[0][0]
+        system: int | None = (await ask(_SYSTEM, ()))[0][0]
     except Exception:
         system = None
         await ask("rollback to savepoint taskharbor_identify", ())
     await ask("release savepoint taskharbor_identify", ())
-    return DatabaseIdentity(oid, name, has_schema, system)
+    return system
 
 
 async def open_once(options: PostgresOptions) -> DatabaseIdentity:

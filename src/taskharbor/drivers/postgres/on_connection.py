@@ -8,8 +8,8 @@ repeated: the connection is the caller's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from taskharbor.drivers.connections import OnCallersConnection
@@ -17,8 +17,9 @@ from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import Runner, SharedState
 from taskharbor.drivers.postgres.statement import Program, drive_sync
-from taskharbor.drivers.postgres.tries import unavailable, unusable
+from taskharbor.drivers.postgres.tries import WRONG_ISOLATION, unavailable, unusable
 from taskharbor.drivers.unstorable import accepts_any_name
+from taskharbor.model.errors import DriverError
 
 T = TypeVar("T")
 
@@ -28,6 +29,25 @@ class _Undone(Exception):
 
     def __init__(self, result: Any) -> None:
         self.result = result
+
+
+@contextmanager
+def _transaction(connection: Any) -> Iterator[None]:
+    """A savepoint in the open transaction, or else a transaction in read committed: see refuse_isolation.sql."""
+    import psycopg
+
+    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        with connection.transaction():
+            yield
+        return
+    usual = connection.isolation_level
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # for `begin`; asks the server nothing
+    try:
+        with connection.transaction():
+            yield
+    finally:
+        if not connection.closed:
+            connection.isolation_level = usual
 
 
 class ConnectionRunner(Runner):
@@ -58,7 +78,7 @@ class ConnectionRunner(Runner):
         import psycopg
 
         try:
-            with self._lock, (connection := self._connection()).transaction():
+            with self._lock, _transaction(connection := self._connection()):
                 result = drive_sync(connection, make())
                 if transaction and isinstance(result, BaseException):
                     raise _Undone(result)
@@ -69,6 +89,11 @@ class ConnectionRunner(Runner):
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise unavailable(self.shared.options, error) from error
         except psycopg.Error as error:
+            if error.sqlstate == WRONG_ISOLATION:
+                raise DriverError(
+                    f"{error.diag.message_primary}: in any other it would not see what others commit meanwhile; make "
+                    "this call outside of the transaction (of atomic(), with Django), or begin that as read committed"
+                ) from error
             raise unusable(self.shared.options, error) from error
 
 

@@ -70,6 +70,25 @@ class Checks(SimpleTestCase):
             wrong = {"database": "default", "store": {"shema": "x"}}
             self.assertEqual(self.ids(wrong), ["taskharbor.W010", "taskharbor.E006"])
 
+    def test_a_strict_isolation(self) -> None:
+        from django.db.backends.postgresql.base import DatabaseWrapper
+
+        for level, expected in ((None, []), (2, []), (3, ["taskharbor.W014"]), (4, ["taskharbor.W014"])):
+            given = {**connections.settings["default"], "ENGINE": "django.db.backends.postgresql", "NAME": "x"}
+            given["OPTIONS"] = {} if level is None else {"isolation_level": level}
+            with mock.patch.object(connections._connections, "default", DatabaseWrapper(given, "default")):
+                self.assertEqual(self.ids({"database": "default"}), expected)
+
+    def test_transactions_of_sqlite_that_do_not_wait(self) -> None:
+        settings = connections["default"].settings_dict
+        for options, expected in (
+            ({}, ["taskharbor.W013"]),
+            ({"transaction_mode": "deferred"}, ["taskharbor.W013"]),
+            ({"transaction_mode": "IMMEDIATE"}, []),
+        ):
+            with mock.patch.dict(settings, NAME="/nowhere/to/be/found.sqlite3", OPTIONS=options):
+                self.assertEqual(self.ids({"database": "default"}), expected)
+
     def test_addresses(self) -> None:
         for dsn in (
             f"redis://:{SECRET}@h/x?y=1",
@@ -98,7 +117,8 @@ class Checks(SimpleTestCase):
     def test_a_network_disk(self) -> None:
         from taskharbor.drivers.sqlite import connection
 
-        named = mock.patch.dict(connections["default"].settings_dict, NAME=__file__)
+        immediate = {"transaction_mode": "IMMEDIATE"}
+        named = mock.patch.dict(connections["default"].settings_dict, NAME=__file__, OPTIONS=immediate)
         with named, mock.patch.object(connection, "network_mount", lambda path: "nfs4"):
             self.assertEqual(self.ids({"database": "default"}), ["taskharbor.W009"])
 
