@@ -205,7 +205,9 @@ def test_pages_are_as_long_as_written(colour: str) -> None:
         assert len(call(colour, client.client, client.jobs(), "iterate")) == 250
         assert [(each["limit"], each["payloads"]) for each in driver.asked] == [(100, True)] * 3
         driver.asked.clear()
-        assert call(colour, client.client, client.jobs(), "count", 2500).n == 250
+        assert call(colour, client.client, client.jobs(state="ready"), "count", 100) == Count(100, True)
+        assert not driver.asked  # no job is read to count those of a state
+        assert call(colour, client.client, client.jobs(type="t"), "count", 2500).n == 250
         assert len(call(colour, client.client, client.jobs(), "preview", 240)) == 240
         assert [(each["limit"], each["payloads"]) for each in driver.asked] == [(1000, False), (240, False)]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor import Harbor
+from taskharbor import Count, Harbor
 from taskharbor.drivers import Ack, Fail, JobRecord, State
 from taskharbor.drivers.redis import flows, job_pages, reading
 from tests.drivers.redis_stores import live, on_quiet_store, on_store, visit_all
@@ -159,6 +159,12 @@ def test_few_dead_jobs_among_many_cost_a_command_each(among_many):
         client.config_resetstat()
         assert (await harbor.dead().asummary()).jobs == len(dead)
         assert commands(client) <= 3 * len(dead)
+        client.config_resetstat()
+        assert await harbor.jobs(state="dlq").acount() == Count(len(dead), False)
+        assert await harbor.jobs(state="dlq").acount(10) == Count(10, True)
+        assert await harbor.jobs(state="dlq", queue="q1").acount() == Count(len(dead) // 4, False)
+        assert await harbor.jobs(queue="none").acount() == Count(0, False)
+        assert commands(client) <= len(dead)
 
     live(story)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 PAGE_IDS = 1000  # records without payloads
 COUNT_CAP_JOBS = 10_000
 DRY_RUN_SAMPLE = 20
+_READ_TO_COUNT = ("type", "group", "flow", "error", "fingerprint", "since", "until")
 
 
 class ActionOptions(TypedDict, total=False):
@@ -114,9 +115,19 @@ class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
 
     @both(polls=True)
     async def count(self, call: StoreCall, cap: int = COUNT_CAP_JOBS) -> Count:
-        """How many there are; counting stops at `cap`."""
-        found, more = await self._some(call, at_least_one(cap, "cap"), PAGE_IDS)
-        return Count(len(found), more)
+        """How many there are; counting stops at `cap`.
+
+        Without another filter than `state` and `queue` no job is read: it is what `harbor.counts` says.
+        """
+        most = at_least_one(cap, "cap")
+        if any(getattr(self, name) is not None for name in _READ_TO_COUNT):
+            found, more = await self._some(call, most, PAGE_IDS)
+            return Count(len(found), more)
+        once = call.again(self._name)
+        counted = await once.ask(lambda driver: driver.counts(once.now(), most + 1))
+        queues = counted.values() if self.queue is None else [counted.get(self.queue, {})]
+        number = sum(n for states in queues for state, n in states.items() if self.state in (None, state))
+        return Count(min(number, most), number > most)
 
     acount = count.awaited
 
