@@ -65,13 +65,20 @@ local function prune(q, lane)
   end
 end
 
-local before = th.now
-th.now = kept_before      -- the present: what follows now ends now
+local now = th.now
 for _, q in ipairs(queues) do
-  for _, id in ipairs(call('SPOP', safe_key(q, 'th:followed', 'set'), 100)) do th.follow(q, id) end
+  local at = safe_key(q, 'th:followed')
+  local found = call('ZRANGE', at, 0, 99, 'WITHSCORES')
+  for index = 1, #found, 2 do
+    call('ZREM', at, found[index])
+    th.now = finite(found[index + 1]) or now
+    th.follow(q, found[index])
+  end
 end
+th.now = now
 gone = th.go_on()
-th.now = before
+local more = false
+for _, q in ipairs(queues) do more = more or call('EXISTS', key(q, 'th:followed')) == 1 end
 for _, q in ipairs(queues) do
   prune(q, 'th:done')
   prune(q, 'th:cancelled')
@@ -83,4 +90,4 @@ if not th.cluster then
 end
 local names = {}
 for flow in pairs(unknown) do names[#names + 1] = flow end
-return {gone, names, passed['th:done'], passed['th:cancelled'], passed['th:kept'], looked >= SLICE and 1 or 0}
+return {gone, names, passed['th:done'], passed['th:cancelled'], passed['th:kept'], (more or looked >= SLICE) and 1 or 0}

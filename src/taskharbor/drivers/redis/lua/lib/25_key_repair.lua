@@ -6,6 +6,7 @@ local KINDS = {
   wait = 'list', failed = 'list', completed = 'list', delayed = 'zset', active = 'zset', ['groups:ready'] = 'zset',
   ['th:prio'] = 'zset', ['th:done'] = 'zset', ['th:cancelled'] = 'zset', ['th:ids'] = 'zset', ['th:blocked'] = 'zset',
   ['th:keys'] = 'hash', ['th:watched'] = 'hash', ['th:held'] = 'hash', ['th:kept'] = 'zset', ['th:flows'] = 'zset',
+  ['th:followed'] = 'zset',
 }
 local checked_keys = {}      -- key → true
 

@@ -85,7 +85,7 @@ end
 local HOLDS = {'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio', 'th:done',
                'th:cancelled', 'th:blocked', 'th:outbox', 'th:returned', 'th:alias', 'th:unnoted', 'th:damaged'}
 local LEFT = {'th:seq', 'th:count', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:held', 'th:mended', 'th:tend', 'th:posted',
-              'th:kept', 'th:flows', 'th:sliced'}
+              'th:kept', 'th:flows', 'th:sliced', 'th:followed'}
 function th.forget_queue(q)
   local keys = {}
   for index, name in ipairs(HOLDS) do keys[index] = key(q, name) end

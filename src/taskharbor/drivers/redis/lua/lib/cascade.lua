@@ -8,7 +8,7 @@
 --
 -- `th:stopped:<id>` of a dependent holds its dependencies, each with `c` while it is cancelled, and with the number of the message that
 -- said so: an older one that was overtaken is ignored. A script takes at most MOST jobs along: those whose dependents are still to
--- follow go into `th:followed` of their queue, and a prune goes on with them.
+-- follow go into `th:followed` of their queue with the moment of the call, and a prune goes on with them as of that moment.
 
 do      -- a script may have 200 locals
 
@@ -42,9 +42,9 @@ function th.is_stranded(q, id)
   return false
 end
 
--- The job was cancelled or requeued: what is behind it follows, before the script ends.
+-- The job was cancelled or requeued at this moment: what is behind it follows, before the script ends.
 function th.follow(q, id)
-  ahead[#ahead + 1] = {q, id}
+  ahead[#ahead + 1] = {q, id, th.now}
 end
 
 -- Cancel a job that can never run.
@@ -90,10 +90,11 @@ function receive.unstopped(q, id, dependency, flow)
   note_stop(q, id, dependency, flow, 'r')
 end
 
--- Returns false if there are more dependents than the script may still take along.
+-- Returns false if the script may take along no more dependents.
 local function tell(q, id)
-  local found = call('HMGET', job_key(q, id), 'state', 'th_flow', 'th_dep')
-  if not found[2] or not found[3] then return true end
+  local found = try('HMGET', job_key(q, id), 'state', 'th_flow', 'th_dep')
+  if not found or not found[2] or not found[3] then return true end
+  if followed >= MOST then return false end
   local kind = found[1] == 'cancelled' and 'stopped' or 'resumed'
   for _, dependent in ipairs(th.dependents(q, id)) do
     if followed >= MOST then return false end
@@ -104,10 +105,14 @@ end
 
 -- Let follow what has to; returns how many jobs did.
 function th.go_on()
-  local index = 1
-  while ahead[index] and tell(ahead[index][1], ahead[index][2]) do index = index + 1 end
-  for left = index, #ahead do call('SADD', safe_key(ahead[left][1], 'th:followed', 'set'), ahead[left][2]) end
-  ahead = {}
+  local index, now = 1, th.now
+  while ahead[index] do
+    local q, id, at = unpack(ahead[index])
+    th.now = at
+    if not tell(q, id) then call('ZADD', safe_key(q, 'th:followed'), n(at), id) end
+    index = index + 1
+  end
+  ahead, th.now = {}, now
   return followed
 end
 
