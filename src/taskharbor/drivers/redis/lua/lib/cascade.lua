@@ -116,10 +116,10 @@ function th.go_on()
   return followed
 end
 
-local finish = th.finish
+local finish_others = th.finish
 function th.finish()
   th.go_on()
-  finish()
+  finish_others()
 end
 
 end
