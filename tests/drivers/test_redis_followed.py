@@ -1,4 +1,4 @@
-"""What a cancel or a requeue of a job with many dependents leaves to a prune: it is done as of the moment of that call."""
+"""What a cancel or a requeue of a job with many dependents leaves to a prune: done as of the moment of that call."""
 
 from datetime import UTC, datetime, timedelta
 

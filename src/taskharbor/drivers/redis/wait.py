@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from taskharbor.drivers.redis.connection import PubSubListener, RespConnection
 from taskharbor.drivers.redis.scripts import wake
-from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 
 LOOK_EVERY_S = 1.0
 SUBSCRIBE_S = 2.0  # for which a wait lets the subscription come up
@@ -84,7 +84,7 @@ class ArrivalHints:
                     if await self._has_news(queues):
                         return True
                     is_first = False
-                elif loop.time() < deadline and (seconds := await self._look(queues)) is not None:
+                elif loop.time() < deadline and (seconds := await self._look_around(queues)) is not None:
                     if seconds <= 0:
                         return True
                     pause = min(pause, seconds)
@@ -97,6 +97,14 @@ class ArrivalHints:
                 del self._waiters[waiter]
                 if timer is not None:
                     timer.cancel()
+
+    async def _look_around(self, queues: Sequence[str]) -> float | None:
+        try:
+            return await self._look(queues)
+        except BackendUnavailable:
+            raise
+        except DriverError:  # a damaged key, which a reserve moves aside
+            return 0.0
 
     # Claims
 
@@ -111,9 +119,15 @@ class ArrivalHints:
             if self._wins >= SURE_WINS or not is_few:
                 return True
             for each in range(number, seen, -1):
-                if await self._claim(queue, f"{each}:0"):
+                if await self._won(queue, f"{each}:0"):
                     return True
         return False
+
+    async def _won(self, queue: str, name: str) -> bool:
+        try:
+            return await self._claim(queue, name)
+        except TaskHarborError:
+            return True  # nobody knows, as on a full server: the reserve finds out
 
     def _hear(self, queue: str, said: bytes) -> None:
         if not any(queue in queues for queues in self._waiters.values()):
@@ -130,13 +144,10 @@ class ArrivalHints:
         if self._wins >= SURE_WINS:
             self._end_waits(queue)
         first = random.randrange(count)
-        try:
-            for place in range(first, first + min(count, MAX_TRIES)):
-                if await self._claim(queue, f"{number}:{place % count}"):
-                    self._wins += 1
-                    return self._end_waits(queue)
-        except TaskHarborError:
-            return self._end_waits(queue)  # nobody knows: the reserve finds out
+        for place in range(first, first + min(count, MAX_TRIES)):
+            if await self._won(queue, f"{number}:{place % count}"):
+                self._wins += 1
+                return self._end_waits(queue)
         self._wins = 0
         self._seen[queue] = max(self._seen.get(queue, 0), number)
         return None
