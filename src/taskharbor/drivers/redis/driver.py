@@ -93,6 +93,7 @@ class _Opened:
     async def close(self) -> None:
         await self.housekeeper.close()
         await self.hints.close()
+        await self.store.late.close()
         await self.store.router.close()
         await self.store.endpoint.close()
 

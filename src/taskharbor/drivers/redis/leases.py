@@ -26,11 +26,14 @@ MAX_CODE = 1000  # the fence returns a code, or for a lease that has ended its e
 async def reserve(
     store: RedisStore, queues: Sequence[str], now: int, lease_ms: int, limit: int, worker: str, tokens: Sequence[str]
 ) -> list[QueueGrants]:
-    """What was granted in each queue."""
+    """What was granted in each queue, or came late of an earlier call."""
+    if late := store.late.take(worker, queues, limit, now + lease_ms // 2):
+        return late
 
     async def reserve_some(home: str, some: Sequence[str], share: int, own: Sequence[str]) -> list[QueueGrants]:
         given = {"home": home, "lease_ms": lease_ms, "limit": share, "worker": worker, "tokens": own}
-        return await _reserve(store, some, now, lease_ms, given)
+        call = _reserve(store, some, now, lease_ms, given)
+        return await (store.late.reserve(worker, call) if store.router.divides else call)
 
     return await store.router.reserve(queues, limit, tokens, reserve_some)
 

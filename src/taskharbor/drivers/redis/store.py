@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from taskharbor.drivers.redis.late import LateGrants
 from taskharbor.drivers.redis.records import can_be_queue, edges_of
 from taskharbor.drivers.redis.router import Router, sliced
 from taskharbor.drivers.redis.scripts import ScriptCall
@@ -50,6 +51,7 @@ class RedisStore:
         self.endpoint = endpoint
         self.router = _router(endpoint)
         self.edges = KnownEdges()
+        self.late = LateGrants()
         self.tidied_at: datetime | None = None  # when this client last forgot workers that are gone
         # verb → for how many calls its plain script is not tried
         self._skipped: dict[str, int] = {} if skipped is None else skipped

@@ -1,0 +1,70 @@
+"""A node of a Cluster that stalls for a moment: what it grants meanwhile is not lost until the leases end."""
+
+import asyncio
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Ack, JobRecord
+from taskharbor.drivers.redis.late import LateGrants
+from taskharbor.drivers.redis.router import QueueGrants
+from tests.drivers.redis_stores import on_cluster
+from tests.servers import redis as servers
+
+pytestmark = pytest.mark.lane("redis")
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LEASE = timedelta(minutes=5)
+
+
+def queues_of_two_nodes() -> list[str]:
+    cluster = servers.shared_cluster()
+    return list({cluster.primary_of(f"{{q{number}}}").port: f"q{number}" for number in range(99)}.values())[:2]
+
+
+@on_cluster
+async def test_a_stall_of_one_node_loses_no_lease(driver, other):
+    queues = queues_of_two_nodes()
+    assert await driver.reserve(queues, NOW, LEASE, 2, "w") == []  # the scripts and connections are there
+    jobs = [JobRecord(id=queue, type="t", queue=queue, created_at=NOW) for queue in queues]
+    await other.enqueue(jobs, NOW)
+    stalled = servers.shared_cluster().primary_of(f"{{{queues[1]}}}").process.pid
+    os.kill(stalled, signal.SIGSTOP)
+    try:
+        granted = await driver.reserve(queues, NOW, LEASE, 2, "w")
+    finally:
+        os.kill(stalled, signal.SIGCONT)
+    assert [each.job.id for each in granted] == queues[:1]
+    async with asyncio.timeout(10):
+        while len(granted) < 2:
+            granted += await driver.reserve(queues, NOW, LEASE, 2, "w")
+            await asyncio.sleep(0)
+    assert [each.job.id for each in granted] == queues
+    for each in granted:
+        assert await driver.settle([Ack(each.lease)], NOW) == [None]
+
+
+def test_late_grants_go_to_the_worker_that_asked_up_to_its_limit_while_they_last():
+    async def story() -> None:
+        late, answered = LateGrants(), asyncio.Event()
+
+        async def node() -> list[QueueGrants]:
+            await answered.wait()
+            return [QueueGrants("q", b"3", ["a", "b", "c"], 100), QueueGrants("empty", b"0", [], 100)]
+
+        asked = asyncio.create_task(late.reserve("w", node()))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        assert late.take("w", ["q"], 9, 50) == []
+        answered.set()
+        await asyncio.gather(*late._under_way)
+        await asyncio.sleep(0)
+        assert late.take("x", ["q"], 9, 50) == late.take("w", ["p"], 9, 50) == []
+        assert late.take("w", ["q"], 2, 50) == [QueueGrants("q", None, ["a", "b"], 100)]
+        assert late.take("w", ["q"], 2, 100) == late.take("w", ["q"], 2, 50) == []
+        await late.close()
+
+    asyncio.run(story())
