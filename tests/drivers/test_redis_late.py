@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.drivers import Ack, JobRecord
+from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord
 from taskharbor.drivers.redis.late import LateGrants
 from taskharbor.drivers.redis.router import QueueGrants
 from tests.drivers.redis_stores import on_cluster
@@ -68,3 +68,39 @@ def test_late_grants_go_to_the_worker_that_asked_up_to_its_limit_while_they_last
         await late.close()
 
     asyncio.run(story())
+
+
+class Granting:
+    """Stands in for the script of a reserve: queue → how many jobs each call grants there, or what it raises."""
+
+    def __init__(self, **queues: list[int | Exception]) -> None:
+        self.queues = queues
+        self.granted = queues["a"][0]
+
+    async def __call__(self, home, some, share, own):
+        (queue,) = some
+        said = self.queues[queue].pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return [QueueGrants(queue, b"0", list(own[:said]), 1)]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        Granting(a=[1], b=[DriverError("Redis refused the call")]),
+        Granting(a=[2, BackendUnavailable("gone")], b=[0]),
+        Granting(a=[2, DriverError("Redis refused the call")], b=[0]),
+    ],
+    ids=["a queue is refused", "gone in the second round", "refused in the second round"],
+)
+@on_cluster
+async def test_what_was_granted_is_returned(driver, other, script):
+    granted = await driver.store.router.reserve(["a", "b"], 4, list("stuv"), script)
+    assert sum(len(each.jobs) for each in granted if each.queue == "a") == script.granted
+
+
+@on_cluster
+async def test_a_refusal_is_raised_when_nothing_was_granted(driver, other):
+    with pytest.raises(DriverError, match="refused"):
+        await driver.store.router.reserve(["a", "b"], 4, list("stuv"), Granting(a=[0], b=[DriverError("refused")]))

@@ -36,7 +36,7 @@ from taskharbor.drivers.redis.router import (
     sliced,
 )
 from taskharbor.drivers.redis.scripts import ScriptCall
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -306,7 +306,12 @@ class ClusterRouter(Router):
         found: list[QueueGrants] = []
         left = list(tokens)
         while left and order:
-            granted = await self._reserve_in(order, left, reserve_some)
+            try:
+                granted = await self._reserve_in(order, left, reserve_some)
+            except DriverError:
+                if not any(grants.jobs for grants in found):
+                    raise
+                break  # what was granted must run; the next call says it again
             found += [grants for grants, _ in granted]
             order = [grants.queue for grants, is_full in granted if is_full]
         return found
@@ -316,6 +321,7 @@ class ClusterRouter(Router):
     ) -> list[tuple[QueueGrants, bool]]:
         """Ask each of these queues once; returns what was granted, and whether that was its whole share."""
         turns: dict[object, asyncio.Lock] = {}
+        refused: list[DriverError] = []
         returned, unasked, under_way = asyncio.Event(), len(order), 0
 
         async def ask(queue: str) -> tuple[QueueGrants, bool] | None:
@@ -334,6 +340,10 @@ class ClusterRouter(Router):
                 except BackendUnavailable:
                     left.extend(new_tokens(share))  # the old ones may be in use
                     raise
+                except DriverError as error:  # what others grant must run
+                    left.extend(own)
+                    refused.append(error)
+                    return None
                 finally:
                     under_way -= 1
                     returned.set()
@@ -345,7 +355,10 @@ class ClusterRouter(Router):
                 return grants, used == share
 
         replies = await self.each([(queue, partial(ask, queue)) for queue in order])
-        return [reply for reply in replies if reply is not None and not isinstance(reply, BackendUnavailable)]
+        granted = [reply for reply in replies if reply is not None and not isinstance(reply, BackendUnavailable)]
+        if refused and not any(grants.jobs for grants, _ in granted):
+            raise refused[0]
+        return granted
 
     # Flows
 
