@@ -1,13 +1,13 @@
-"""A node of a Cluster that stalls for a moment: what it grants meanwhile is not lost until the leases end."""
+"""A node of a Cluster that stalls for a moment, or refuses a call: what was granted is not lost until leases end."""
 
 import asyncio
-import os
 import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord
+from taskharbor.drivers.redis import cluster_rest
 from taskharbor.drivers.redis.late import LateGrants
 from taskharbor.drivers.redis.router import QueueGrants
 from tests.drivers.redis_stores import on_cluster
@@ -30,12 +30,13 @@ async def test_a_stall_of_one_node_loses_no_lease(driver, other):
     assert await driver.reserve(queues, NOW, LEASE, 2, "w") == []  # the scripts and connections are there
     jobs = [JobRecord(id=queue, type="t", queue=queue, created_at=NOW) for queue in queues]
     await other.enqueue(jobs, NOW)
-    stalled = servers.shared_cluster().primary_of(f"{{{queues[1]}}}").process.pid
-    os.kill(stalled, signal.SIGSTOP)
+    process = servers.shared_cluster().primary_of(f"{{{queues[1]}}}").process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
     try:
         granted = await driver.reserve(queues, NOW, LEASE, 2, "w")
     finally:
-        os.kill(stalled, signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
     assert [each.job.id for each in granted] == queues[:1]
     async with asyncio.timeout(10):
         while len(granted) < 2:
@@ -104,3 +105,25 @@ async def test_what_was_granted_is_returned(driver, other, script):
 async def test_a_refusal_is_raised_when_nothing_was_granted(driver, other):
     with pytest.raises(DriverError, match="refused"):
         await driver.store.router.reserve(["a", "b"], 4, list("stuv"), Granting(a=[0], b=[DriverError("refused")]))
+
+
+@on_cluster
+async def test_a_user_of_one_queue_gets_it_back_when_its_node_answers(driver, other, monkeypatch):
+    """Such a user may use the keys that begin with `{mine}:`, as docs/driver-redis.md says."""
+    sent, cluster = [], driver.store.endpoint
+
+    async def ask(*command, key):
+        sent.append(command)
+        raise DriverError("this user may not do everything that is needed")
+
+    monkeypatch.setattr(cluster_rest, "ASK_EVERY_S", 0)
+    monkeypatch.setattr(cluster, "ask", ask)
+    resting = driver.store.router.resting
+    error = BackendUnavailable("gone")
+    error.__cause__ = ConnectionError("gone")
+    resting.failed("mine", error)
+    assert resting.reason("mine") is error
+    async with asyncio.timeout(10):
+        await resting._task
+    assert resting.reason("mine") is None
+    assert sent == [("EXISTS", "{mine}:paused")]

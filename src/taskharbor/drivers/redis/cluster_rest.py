@@ -7,13 +7,12 @@ the background; when the node answers, its queues are served again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable
 
 from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
 from taskharbor.drivers.redis.endpoint import AWAY, LOST
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, DriverError
 
 logger = logging.getLogger("taskharbor.drivers.redis")
 ASK_EVERY_S = 1.0
@@ -62,9 +61,13 @@ class RestingQueues:
 
     async def _ask(self, queues: list[str]) -> None:
         """Ask the node of these queues for the first one."""
-        key = f"{{{queues[0]}}}"
-        with contextlib.suppress(BackendUnavailable):
+        key = f"{{{queues[0]}}}:paused"
+        try:
             await self._endpoint.ask("EXISTS", key, key=key)
-            for queue in queues:
-                del self._reasons[queue]
-                logger.info("queue %s: its node answers again", queue)
+        except BackendUnavailable:
+            return
+        except DriverError as error:  # an answer, too
+            logger.debug("queue %s: %s", queues[0], error)
+        for queue in queues:
+            del self._reasons[queue]
+            logger.info("queue %s: its node answers again", queue)
