@@ -22,7 +22,7 @@ CALLS = {
     "extend": "extend('[]', 1, 2)",
     "release": "release('w', 1, '[]')",
     "cancel": "cancel('[]', 1, '', null)",
-    "cancel_flow": "cancel_flow('f', 1)",
+    "cancel_flow": "cancel_flow('f', 1, '')",
     "requeue": "requeue('[]', 1, null, false, null)",
     "delete_jobs": "delete_jobs('[]', null)",
     "amend": "amend('[]', 1)",

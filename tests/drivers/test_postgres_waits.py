@@ -110,6 +110,30 @@ async def test_a_locked_job_does_not_delay_the_others_of_a_call(address, driver,
     assert await driver.cancel_flow("f", now) == 1
 
 
+@store_test()
+async def test_a_cancel_of_a_flow_that_stops_says_how_far_it_came(address, driver, monkeypatch):
+    """It goes on in transactions of a thousand jobs, and the first one sets the flag."""
+    now = await driver.server_time()
+    await driver.enqueue([JobRecord(id=f"j{n:04}", type="t", flow_id="f") for n in range(2001)], now)
+    call, calls = driver._call, list[str]()
+
+    async def call_twice(function, *given, **how):
+        calls.append(function)
+        if len(calls) == 3:
+            raise BackendUnavailable("away")
+        return await call(function, *given, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_call", call_twice)
+        with pytest.raises(BackendUnavailable, match=r"flow f: cancelled 2000 job\(s\), then: away; cancel it again"):
+            await driver.cancel_flow("f", now)
+    assert set(calls) == {"cancel_flow(text, bigint, text)"}
+    await driver.enqueue([JobRecord(id="late", type="t", flow_id="f")], now)
+    assert [(await driver.inspect(id, now)).state for id in ("late", "j2000")] == ["cancelled", "ready"]
+    assert await driver.cancel_flow("f", now) == 1
+    assert mistakes(address) == []
+
+
 @pytest.mark.parametrize("first", ["prune", "delete", "requeue"])
 @store_test()
 async def test_requeue_beside_the_end_of_its_dependency(address, driver, first):

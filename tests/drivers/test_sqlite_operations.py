@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskharbor.drivers import Ack, Amend, Cancelled, Fail, Figures, Retry
-from taskharbor.drivers.sqlite import SqliteDriver, listing, reading
+from taskharbor.drivers import Ack, Amend, BackendUnavailable, Cancelled, Fail, Figures, Retry
+from taskharbor.drivers.sqlite import SqliteDriver, admin, listing, reading
 from taskharbor.model.audit import AUDIT_KEPT_FOR, StoredAudit
 from taskharbor.model.job import Seen, State
 from tests.drivers.blocking_calls import run
@@ -309,3 +309,24 @@ async def test_a_worker_learns_of_an_amended_job_at_once(driver):
     assert await driver.amend([Amend(id="a", deliveries=0, edits=0, run_at=None)], NOW) == [None]
     assert await waits
     assert [item.job.edits for item in await driver.reserve(["default"], NOW, LEASE, 1, "w")] == [1]
+
+
+async def test_a_cancel_of_a_flow_that_stops_says_how_far_it_came(driver, monkeypatch):
+    monkeypatch.setattr(admin, "MAX_CANCELLED_JOBS", 2)
+    await driver.enqueue([job(f"{n}", flow_id="f") for n in range(5)], NOW)
+    write, writes = driver.database.write, list[str]()
+
+    async def write_twice(work: Any) -> Any:
+        writes.append("")
+        if len(writes) == 3:
+            raise BackendUnavailable("locked")
+        return await write(work)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.database, "write", write_twice)
+        with pytest.raises(BackendUnavailable, match=r"flow f: cancelled 4 job\(s\), then: locked; cancel it again"):
+            await driver.cancel_flow("f", NOW)
+    await driver.enqueue([job("late", flow_id="f")], NOW)
+    assert (await driver.inspect("late", NOW)).state == "cancelled"
+    assert (await driver.inspect("4", NOW)).state == "ready"
+    assert await driver.cancel_flow("f", NOW) == 1

@@ -12,8 +12,10 @@ from taskharbor.drivers.postgres.records import optional_us, to_json
 from taskharbor.drivers.postgres.statement import array
 from taskharbor.drivers.postgres.tries import ADMIN_S, JobLocked, Pauses, ask_again
 from taskharbor.drivers.refusals import (
+    CancelledSoFar,
     amended_since,
     changed_since,
+    counted,
     no_job,
     not_amendable,
     paired,
@@ -49,13 +51,29 @@ class PostgresAdmin(PostgresCalls):
         return await self._change_each("cancel(text, bigint, text, text)", ids, seen, to_us(now), CANCELLED_REASON)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        cancelled, locked = await self._until_unlocked(ADMIN_S, "cancel_flow(text, bigint)", flow_id, to_us(now))
+        pauses = None
+        with counted(flow_id) as cancelled:
+            while locked := await self._cancel_unlocked(flow_id, to_us(now), cancelled):
+                pauses = pauses or Pauses(self._runner(), ADMIN_S)
+                if not await pauses.sleep():
+                    break
         if locked:
             raise JobLocked(
-                f"flow {flow_id}: cancelled {cancelled} job(s), but {locked} more are locked by a transaction that is "
-                "still open; cancel it again later"
+                f"flow {flow_id}: cancelled {cancelled.number} job(s), but {locked} more are locked by a transaction "
+                "that is still open; cancel it again later"
             )
-        return cancelled
+        return cancelled.number
+
+    async def _cancel_unlocked(self, flow_id: str, now: int, cancelled: CancelledSoFar) -> int:
+        """Cancel in slices what is not locked; returns how many jobs are."""
+        function, all_locked = "cancel_flow(text, bigint, text)", 0
+        place: str | None = ""
+        while place is not None:
+            rows = await self._call(function, flow_id, now, place, columns="changed, locked, last", repeat=False)
+            ((some, locked, place),) = rows
+            cancelled.number += some
+            all_locked += int(locked)
+        return all_locked
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
         """Change jobs that are not running, each if it is as its editor saw it."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from taskharbor.drivers.redis.flows import cancel_part
 from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
+from taskharbor.drivers.refusals import CancelledSoFar
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
 
@@ -76,7 +77,7 @@ class ClusterFlows:
         if not cancelled or was_cancelled:
             return False
         for queue in queues:
-            await cancel_part(self._router.endpoint, flow, now, queue, [queue], generation.decode())
+            await cancel_part(self._router.endpoint, flow, now, CancelledSoFar(), queue, [queue], generation.decode())
         return True
 
     async def tidy(self, flow: str) -> None:
@@ -99,21 +100,16 @@ class ClusterFlows:
         fields = await self._router.endpoint.ask("HKEYS", flow_key(flow), key=flow_key(flow))
         return [field[1:].decode() for field in fields if field.startswith(b"=")]
 
-    async def cancel(self, flow: str, cancel_in: CancelIn) -> int:
-        """Cancel what is not terminal; returns how many."""
+    async def cancel(self, flow: str, cancel_in: CancelIn) -> None:
+        """Cancel what is not terminal."""
         flagged = await self._register("cancel", flow)
         if not flagged:
-            return 0
+            return
         generation, *queues = [text.decode() for text in flagged]
-        number, any_record = 0, False
-        for queue in queues:
-            cancelled, found = await cancel_in(queue, [queue], generation)
-            number += cancelled
-            any_record = any_record or found
+        have_records = [await cancel_in(queue, [queue], generation) for queue in queues]
         await self._router.outbox.deliver(queues)
-        if not any_record:
+        if not any(have_records):
             await self.tidy(flow)
-        return number
 
     async def resume(self, flow: str) -> None:
         """Take the flag away, here and in the queues."""

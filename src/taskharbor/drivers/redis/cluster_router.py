@@ -365,8 +365,8 @@ class ClusterRouter(Router):
     async def flow_parts(self, flow: str) -> list[tuple[str, list[str] | Literal[False]]]:
         return [(queue, [queue]) for queue in await self.flows.queues(flow)]
 
-    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> int:
-        return await self.flows.cancel(flow, cancel_in)
+    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> None:
+        await self.flows.cancel(flow, cancel_in)
 
     async def flow_is_open(self, flow: str) -> bool:
         return await self.flows.is_open(flow)

@@ -20,6 +20,7 @@ from taskharbor.drivers.redis.records import moment_of
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.drivers.refusals import CancelledSoFar, counted
 from taskharbor.model.job import EPOCH, FlowInfo, FlowPage, State, flow_status
 
 MAX_READ = 200  # records in one script
@@ -63,15 +64,23 @@ async def flow_ids(store: RedisStore, flow: str) -> list[FoundId]:
 
 async def cancel_flow(store: RedisStore, flow: str, now: int) -> int:
     """Cancel the jobs of a flow that are not terminal; returns how many."""
-    return await store.router.cancel_flow(flow, partial(cancel_part, store, flow, now))
+    with counted(flow) as cancelled:
+        await store.router.cancel_flow(flow, partial(cancel_part, store, flow, now, cancelled))
+    return cancelled.number
 
 
 async def cancel_part(
-    store: Any, flow: str, now: int, home: str, queues: Sequence[Any] | Literal[False], generation: str
-) -> tuple[int, bool]:
-    """Flag a flow, and cancel what is not terminal, in slices. Returns how many, and whether it has any record.
-    `store`: whatever has `run`."""
-    cancelled, number, cursor = 0, 1, b"0"
+    store: Any,
+    flow: str,
+    now: int,
+    cancelled: CancelledSoFar,
+    home: str,
+    queues: Sequence[Any] | Literal[False],
+    generation: str,
+) -> bool:
+    """Flag a flow, and cancel what is not terminal, in slices. Returns whether it has any record. `store`: whatever
+    has `run`."""
+    number, cursor = 1, b"0"
     while True:
         names = [one if isinstance(one, str) else binary(one) for one in queues] if queues is not False else queues
         args = ScriptCall(
@@ -86,9 +95,9 @@ async def cancel_part(
             cursor=binary(cursor),
         )
         some, any_record, queues, number, cursor = await store.run(args, repeat=False)
-        cancelled += some
+        cancelled.number += some
         if not number:
-            return cancelled, bool(any_record)
+            return bool(any_record)
 
 
 # Pages of flows

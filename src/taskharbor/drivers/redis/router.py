@@ -61,7 +61,7 @@ class Admission(NamedTuple):
 
 
 ReserveSome = Callable[[str, Sequence[str], int, Sequence[str]], Awaitable[list[QueueGrants]]]
-CancelIn = Callable[[str, Sequence[Any] | Literal[False], str], Awaitable[tuple[int, bool]]]
+CancelIn = Callable[[str, Sequence[Any] | Literal[False], str], Awaitable[bool]]
 
 
 class Router:
@@ -183,9 +183,9 @@ class Router:
         """The queues that have jobs of a flow, by home; False: a script knows them."""
         return [("", False)]
 
-    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> int:
-        """Cancel the unfinished jobs of a flow with `cancel_in`; returns how many."""
-        return (await cancel_in("", False, ""))[0]
+    async def cancel_flow(self, flow: str, cancel_in: CancelIn) -> None:
+        """Cancel the unfinished jobs of a flow with `cancel_in`."""
+        await cancel_in("", False, "")
 
     async def flow_is_open(self, flow: str) -> bool:
         """Whether a flow has unfinished jobs, where a script cannot know it."""

@@ -10,6 +10,7 @@ import msgspec
 
 from taskharbor.drivers import refusals
 from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
+from taskharbor.drivers.refusals import MAX_CANCELLED_JOBS
 from taskharbor.drivers.sqlite.cascade import follow, go_on
 from taskharbor.drivers.sqlite.damage import is_number
 from taskharbor.drivers.sqlite.records import (
@@ -40,7 +41,9 @@ ANY_KEPT = (
 )
 MAX_PRUNE_SCAN_JOBS = 5_000  # finished jobs of a queue that one prune reads: some 20 ms with the write lock
 BEAT = statement("beat")
-UNFINISHED_OF_FLOW = "SELECT id FROM taskharbor_jobs WHERE flow_id = ? AND state IN (0, 1, 2) ORDER BY num"
+UNFINISHED_OF_FLOW = (
+    "SELECT id FROM taskharbor_jobs WHERE flow_id = ? AND id > ? AND state IN (0, 1, 2) ORDER BY id LIMIT ?"
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -128,16 +131,18 @@ def cancel(
     return results
 
 
-def cancel_flow(session: WriteSession, flow_id: str, now: datetime) -> int:
-    """Cancel what is not terminal in a flow, and what is enqueued into it later."""
-    if not session.do("UPDATE taskharbor_flows SET cancelled = 1 WHERE id = ?", flow_id):
-        return 0
-    unfinished = [id for (id,) in session.all(UNFINISHED_OF_FLOW, flow_id)]
+def cancel_flow(session: WriteSession, flow_id: str, after: str, now: datetime) -> tuple[int, str | None]:
+    """Cancel a slice of what is not terminal in a flow: jobs behind an id. With the first slice the flow is flagged,
+    so that what is enqueued into it later is cancelled. Returns how many were cancelled, and behind which id to go on;
+    None: that was all."""
+    if not after and not session.do("UPDATE taskharbor_flows SET cancelled = 1 WHERE id = ?", flow_id):
+        return 0, None
+    unfinished = [id for (id,) in session.all(UNFINISHED_OF_FLOW, flow_id, after, MAX_CANCELLED_JOBS)]
     for id in unfinished:
         if (job := session.load(id)) is not None:
             job.reason = FLOW_CANCELLED_REASON
             finish(session, job, CANCELLED, to_us(now))
-    return len(unfinished)
+    return len(unfinished), unfinished[-1] if len(unfinished) == MAX_CANCELLED_JOBS else None
 
 
 def delete(session: WriteSession, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:

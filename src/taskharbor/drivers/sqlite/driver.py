@@ -1,4 +1,4 @@
-"""The SQLite driver: each call of the contract is one transaction of its `Database`.
+"""The SQLite driver: each call of the contract is one transaction of its `Database`, but `cancel_flow` of a large flow.
 
 A call may be cancelled at any await: if it was not begun, it never is; if it was begun, it is completed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -15,6 +16,7 @@ from msgspec import structs
 from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
+from taskharbor.drivers.refusals import counted
 from taskharbor.drivers.sqlite import admin, listing, reading, schedules, schema
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
@@ -298,7 +300,13 @@ class SqliteDriver(SqlDriver):
         return await self.database.write(lambda session: admin.cancel(session, ids, now, seen=seen))
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        return await self.database.write(lambda session: admin.cancel_flow(session, flow_id, now))
+        place: str | None = ""
+        with counted(flow_id) as cancelled:
+            while place is not None:
+                cut = partial(admin.cancel_flow, flow_id=flow_id, after=place, now=now)
+                some, place = await self.database.write(cut)
+                cancelled.number += some
+        return cancelled.number
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
         limit = self.options.max_payload

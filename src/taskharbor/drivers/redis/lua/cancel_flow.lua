@@ -3,6 +3,7 @@
 -- Returns how many jobs were cancelled, whether the flow has any record, its queues, and where to go on: the number of a queue
 -- (0: that was all) and a cursor.
 -- without: 99_sweep
+local MOST = 100      -- jobs in one script
 local flow, queues, reason, generation, queue_number, cursor = unpack(ARGS, 4)
 even_if_full()
 queues = queues or flow_queues(flow)
@@ -17,7 +18,7 @@ end
 if any and not th.cluster then call('HSET', flow_key(flow), '!', '1') end
 
 local function is_spent()
-  return number >= 100 or th.searched >= 100000
+  return number >= MOST or th.searched >= 100000
 end
 
 while queue_number <= #queues and not is_spent() do
@@ -28,8 +29,9 @@ while queue_number <= #queues and not is_spent() do
     local job = th.load(q, id)
     local state = job and job.state or ''
     if KNOWN[state] and state ~= 'completed' and state ~= 'failed' and state ~= 'cancelled' then
-      th.cancelled(q, id, job, {'th_reason', reason})
-      number = number + 1
+      local together = state == 'wait' and th.take_with_neighbours(q, id, job, open_key(q, flow), MOST - number) or {id}
+      for _, each in ipairs(together) do th.cancelled(q, each, th.load(q, each), {'th_reason', reason}) end
+      number = number + #together
     end
   end
   if not is_spent() then      -- else the same page again: those that were cancelled are no longer in it

@@ -174,11 +174,15 @@ end
 
 -- Remove an id from a list, searching from the end that is nearer by its time: a job enters a list at one end, with its time.
 -- `th.searched` counts about how many entries were searched.
+local out_of_list
 th.searched = 0
+do      -- a script may have 200 locals
 
-local function out_of_list(q, list, id)
-  local size = call('LLEN', list)
-  if size <= 1000 then return call('LREM', list, 1, id) end
+local SHORT = 1000      -- entries that are searched without a thought
+local taken = {}        -- list → ids that th.take_with_neighbours has removed from it
+
+-- 1: the head is nearer; -1: the tail.
+local function nearer_end(q, list, id, size)
   local times = {}
   for index, each in ipairs({id, call('LINDEX', list, 0), call('LINDEX', list, -1)}) do
     times[index] = finite(try('HGET', job_key(q, each), 'updated_ms')) or 0
@@ -186,7 +190,49 @@ local function out_of_list(q, list, id)
   local to_head, to_tail = math.abs(times[1] - times[2]), math.abs(times[1] - times[3])
   local all = max(1, to_head + to_tail)
   th.searched = th.searched + (to_head == to_tail and size / 2 or size * min(to_head, to_tail) / all)
-  return call('LREM', list, to_head <= to_tail and 1 or -1, id)
+  return to_head <= to_tail and 1 or -1
+end
+
+function out_of_list(q, list, id)
+  if taken[list] and taken[list][id] then
+    taken[list][id] = nil
+    return 1
+  end
+  local size = call('LLEN', list)
+  return call('LREM', list, size <= SHORT and 1 or nearer_end(q, list, id, size), id)
+end
+
+-- Remove a ready job from its list, and with it up to `most` in all that stand near it, are in a set, and ready: a long list is searched
+-- once for all of them. The caller does with each of them what comes with `th.remove`, which finds them removed. Returns their ids.
+function th.take_with_neighbours(q, id, job, set, most)
+  local list = job.gid and group_list(q, job.gid) or safe_key(q, 'wait')
+  local size = call('LLEN', list)
+  if size <= SHORT or (job.pri ~= 0 and not job.gid) then return {id} end
+  local from = nearer_end(q, list, id, size)
+  local place = call('LPOS', list, id, 'RANK', from)
+  if not place then return {id} end
+  local first = max(0, place - most)
+  local near = call('LRANGE', list, first, place + most)
+  local is_in = call('SMISMEMBER', set, unpack(near))
+  local ids, found, away = {}, {}, 0
+  while #ids < most and away <= most do
+    for _, index in ipairs(away == 0 and {place} or {place - away, place + away}) do
+      local each = near[index - first + 1]
+      if index >= first and each and is_in[index - first + 1] == 1 and not found[each] and #ids < most then
+        local other = th.load(q, each)
+        if other and other.state == 'wait' and other.gid == job.gid and (other.gid or other.pri == 0) then
+          call('LSET', list, index, '')
+          ids[#ids + 1], found[each] = each, true
+        end
+      end
+    end
+    away = away + 1
+  end
+  call('LREM', list, from * #ids, '')
+  taken[list] = found
+  return ids
+end
+
 end
 
 local function out_of_ready(q, id, job)
