@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.schedule import ScheduleChange, StoredSchedule, slot_of
 from taskharbor.schedules.body import Definition, Schedule, read_body
-from taskharbor.schedules.changes import called, created, declaration, paused, ran, resumed, with_edit, without_edit
+from taskharbor.schedules.changes import (
+    called,
+    created,
+    declaration,
+    paused,
+    put_right,
+    ran,
+    resumed,
+    with_edit,
+    without_edit,
+)
 from taskharbor.schedules.declare import declared_change
 from taskharbor.schedules.plan import looks_at, plan, stored
 from taskharbor.schedules.rule import checked_rule
@@ -105,6 +115,8 @@ def test_each_slot_is_decided_once(first: dict[str, Any], steps: list[Any]) -> N
                 change = ScheduleChange(name="s", expect=row.revision, to=stored("s", after))
         elif row.next_at is not None and row.next_at <= now:
             change = looked(row, schedule, now, busy=how)
+        elif (righted := put_right(schedule, now)) is not None:
+            change = ScheduleChange(name="s", expect=row.revision, to=stored("s", righted))
         if change is None:
             continue
         run_on_this_thread(watch.changed, store, row, change, now)

@@ -135,7 +135,8 @@ async def test_an_idle_worker_looks_once_a_second_at_most(number: int):
     assert min(gaps) >= 1.0
     assert driver.looks[0] == start
     assert driver.calls["due_schedules"] == len(driver.looks) <= (61 if number else 60 / (IDLE_INTERVAL_S * 0.8) + 1)
-    assert driver.calls["schedules"] == driver.calls["change_schedules"] == 0
+    assert driver.calls["schedules"] <= 2  # whether one lies ahead of the clock: once a minute
+    assert driver.calls["change_schedules"] == 0
 
 
 async def test_many_slots_at_odd_moments_cost_one_look_a_second_too():

@@ -32,7 +32,7 @@ from taskharbor.schedules.changes import (
     with_edit,
     without_edit,
 )
-from taskharbor.schedules.plan import preview_of, record
+from taskharbor.schedules.plan import is_ahead, preview_of, record
 from taskharbor.schedules.rule import RuleOptions, checked_rule
 from taskharbor.store.audit import audited
 from taskharbor.store.schedules import (
@@ -169,7 +169,8 @@ class Schedules:
 
         def decide(schedule: Schedule | None, now: datetime) -> Decided | None:
             found = _existing(schedule, name, deleted=True)
-            return Decided(without_edit(found, now)) if found.edited or found.body.deleted else None
+            differs = found.edited or found.body.deleted or is_ahead(found, now)
+            return Decided(without_edit(found, now)) if differs else None
 
         return await self._changed(call, name, decide, by)
 
@@ -194,7 +195,7 @@ class Schedules:
 
         def decide(schedule: Schedule | None, now: datetime) -> Decided | None:
             found = _existing(schedule, name)
-            return Decided(resumed(found, now)) if found.body.paused else None
+            return Decided(resumed(found, now)) if found.body.paused or is_ahead(found, now) else None
 
         return await self._changed(call, name, decide, by)
 

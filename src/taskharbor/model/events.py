@@ -315,7 +315,8 @@ class ScheduleSkipped(ScheduleEvent, frozen=True, gc=False):
 
 
 class ScheduleChanged(ScheduleEvent, frozen=True, gc=False):
-    """A declaration in code was stored: a new one (`new`), or one that differs from what was stored."""
+    """A declaration in code was stored: a new one (`new`), or one that differs from what was stored. Or a schedule that
+    lay ahead of the clock began anew."""
 
     new: bool
 

@@ -95,12 +95,16 @@ async def check_schedules(
     """Schedules that no worker fires, or that this program cannot read, of the first `most` by name. `declared`: the
     schedules of an app."""
     from taskharbor.ops.schedule_view import OVERDUE, UNREADABLE, status_of
+    from taskharbor.schedules.body import read_body
+    from taskharbor.schedules.plan import is_ahead
     from taskharbor.store.schedules import info_of
 
     rows, _ = await read_items(driver.schedules, page=PAGE_SCHEDULES, most=most + 1)
     found, has_more = [info_of(row) for row in rows[:most]], len(rows) > most
     late = [info.name for info in found if status_of(info, now) == OVERDUE]
     unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
+    read = [row for row, info in zip(rows, found, strict=False) if not info.problem and not info.deleted]
+    ahead = [row.name for row in read if is_ahead(read_body(row.body), now)]
     ours = [info.name for info in found if info.declared and not info.deleted]
     gone = [name for name in ours if declared is not None and name not in declared]
     checks = []
@@ -110,6 +114,10 @@ async def check_schedules(
         checks.append(Check("schedules", "warning", first + text))
     if late:
         text = f"{first}overdue: {named(late)}; no worker fires them: taskharbor schedule list tells why"
+        checks.append(Check("schedules", "warning", text))
+    if ahead:
+        text = f"{first}far ahead of the store's clock, which was wrong: {named(ahead)}; a worker that fires them "
+        text += "begins them anew within minutes, else: taskharbor schedule resume NAME"
         checks.append(Check("schedules", "warning", text))
     if unreadable:
         checks.append(Check("schedules", "problem", f"{first}this program cannot read {named(unreadable)}"))

@@ -50,7 +50,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One version of a schedule.
 
     `reached`: up to here every slot was decided (a job, missed or skipped); the next one is the first behind it. So the
-    sequence never goes back, whatever a clock does. `anchor`: from where `every` counts.
+    sequence goes back only when it lies far ahead of the clock, because a clock was wrong. `decided_to`: where it was
+    then; slots up to there were decided once already. `anchor`: from where `every` counts.
     """
 
     v: int
@@ -67,6 +68,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_id: str = ""  # that job
     running: tuple[str, ...] = ()  # jobs of slots that may not have ended
     asked: tuple[str, ...] = ()  # jobs that people asked for, and that may not have ended
+    decided_to: datetime | None = None
     catch_up_to: datetime | None = None  # slots up to here are being caught up: none of them is skipped for another
     fired: int = 0
     missed: int = 0
@@ -157,6 +159,6 @@ def read_body(data: bytes) -> Schedule:
 
 def _check_moments(body: Body) -> None:
     """ValueError for a moment without a time zone: it cannot be compared with the others."""
-    for moment in (body.reached, body.anchor, body.last_at, body.catch_up_to):
+    for moment in (body.reached, body.anchor, body.last_at, body.decided_to, body.catch_up_to):
         if moment is not None and moment.tzinfo is None:
             raise ValueError("expected moments with a time zone")

@@ -1,7 +1,8 @@
 """What people and code change about a schedule: each change a pure function from one version to the next.
 
 A change of the slots begins a new sequence at its moment. What was due before it and got no job is counted as missed,
-and is never made by the new rule.
+and is never made by the new rule. So does any change of a schedule that lies ahead of the clock, because a clock was
+wrong: without that it would make nothing until the wrong time comes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import msgspec
 from taskharbor.model.errors import WrongState
 from taskharbor.model.safe_repr import shows
 from taskharbor.schedules.body import MAX_CALLS_KEPT, VERSION, Body, Definition, Schedule, write_definition
-from taskharbor.schedules.plan import MAX_COUNTED_SLOTS, MAX_WATCHED_JOBS, new_revision, passed_of
+from taskharbor.schedules.plan import (
+    AHEAD,
+    MAX_COUNTED_SLOTS,
+    MAX_WATCHED_JOBS,
+    arrived,
+    is_ahead,
+    new_revision,
+    passed_of,
+)
 from taskharbor.schedules.rule import CatchUp, Rule, RuleOptions, checked_edit, edited
 
 HASH_HEX_DIGITS = 32
@@ -90,9 +99,17 @@ def paused(schedule: Schedule) -> Schedule:
 def resumed(schedule: Schedule, now: datetime) -> Schedule:
     """The schedule with slots again. Those that passed are missed, or with `catch_up="all"` due."""
     going = schedule.with_state(paused=False)
-    if not schedule.body.paused or schedule.rule.catch_up is CatchUp.ALL:
-        return going
-    return _begun_anew(schedule, going, now)
+    leaves = schedule.body.paused and schedule.rule.catch_up is not CatchUp.ALL
+    return _begun_anew(schedule, going, now) if leaves or is_ahead(schedule, now) else going
+
+
+def put_right(schedule: Schedule, now: datetime) -> Schedule | None:
+    """A schedule that lies ahead of the clock, as it begins anew; None if it does not. Workers notice it within a
+    minute, so the slots of that minute are due."""
+    body = schedule.body
+    if body.paused or body.deleted or not is_ahead(schedule, now):
+        return None
+    return _begun_anew(schedule, schedule, max(now - AHEAD, min(body.anchor, now)))
 
 
 def ran(schedule: Schedule, job_id: str) -> Schedule:
@@ -122,7 +139,7 @@ def refuse_other(schedule: Schedule, given: Declaration) -> None:
 
 def _with_rule(before: Schedule, after: Schedule, rule: Rule, now: datetime) -> Schedule:
     """A version with another rule; a new sequence, if the rule has other slots."""
-    if rule.moments() != before.rule.moments():
+    if rule.moments() != before.rule.moments() or is_ahead(before, now):
         after = _begun_anew(before, after, now)
         if (rule.every, rule.start_at) != (before.rule.every, before.rule.start_at):
             after = after.with_state(anchor=rule.start_at or after.body.reached)
@@ -130,9 +147,21 @@ def _with_rule(before: Schedule, after: Schedule, rule: Rule, now: datetime) -> 
 
 
 def _begun_anew(before: Schedule, after: Schedule, now: datetime) -> Schedule:
-    """A version whose slots begin behind `now`; those that were due are missed. A sequence never goes back."""
+    """A version whose slots begin behind `now`; those that were due are missed. A sequence goes back only if it lies
+    ahead of the clock; then the jobs of slots that it had decided have the same ids, and are stored once."""
+    body = before.body
+    if is_ahead(before, now):
+        decided_to = max(body.reached, body.decided_to or body.reached)
+        anchor = body.anchor if before.rule.start_at else min(body.anchor, now)
+        return after.with_state(reached=now, anchor=anchor, decided_to=decided_to, catch_up_to=None)
+    before = arrived(before, now)
     try:
         missed = passed_of(before, now, MAX_COUNTED_SLOTS).slots
     except (ValueError, TypeError, OverflowError):
         missed = 0  # this machine cannot follow the old rule, and must still be able to replace it
-    return after.with_state(reached=max(now, before.body.reached), missed=before.body.missed + missed, catch_up_to=None)
+    return after.with_state(
+        reached=max(now, before.body.reached),
+        decided_to=before.body.decided_to,
+        missed=body.missed + missed,
+        catch_up_to=None,
+    )

@@ -23,17 +23,18 @@ from taskharbor.model.errors import InvalidJob, JobNotFound
 from taskharbor.model.events import (
     JobEnqueued,
     Observers,
+    ScheduleChanged,
     ScheduleFired,
     ScheduleMissed,
     ScheduleRefused,
     ScheduleSkipped,
 )
 from taskharbor.model.job import JobInfo, State
-from taskharbor.model.schedule import StoredSchedule
+from taskharbor.model.schedule import ScheduleChange, StoredSchedule
 from taskharbor.schedules.body import Schedule, UnreadableBody, cannot_follow, read_body
-from taskharbor.schedules.changes import Declaration
+from taskharbor.schedules.changes import Declaration, put_right
 from taskharbor.schedules.declare import declare_missing
-from taskharbor.schedules.plan import FiringPlan, looks_at, plan
+from taskharbor.schedules.plan import FiringPlan, looks_at, plan, stored
 
 PAGE_ROWS = 100
 PASSED_FOR_S = 60.0  # until rows that this program may not fire, or that others moved, are looked at again
@@ -82,6 +83,8 @@ class ScheduleRunner:
         self._unsure: list[FiringPlan] = []  # changes whose reply was lost
         self._passed: str | None = None  # the cursor behind the rows at the head that are not for this program
         self._passed_until = 0.0
+        self._checked: str | None = None  # the cursor behind the rows that were compared with the clock
+        self._checked_until = 0.0
         self._moved_to: frozenset[str] = frozenset()  # queues where rows that this code declares were seen
         self._refused: dict[str, str] = {}  # the revision that this program cannot fire, by name
 
@@ -91,7 +94,7 @@ class ScheduleRunner:
         now, fired = self._clock.now(), 0
         moments = list[datetime]()
         if self._clock.monotonic() >= self._passed_until:
-            self._moved_to = await self._queues_of_declared()
+            self._moved_to = await self._queues_of_declared(now)
             self._passed, self._passed_until = None, self._clock.monotonic() + PASSED_FOR_S
         queues = self._queues()
         cursor, at_head = self._passed, True
@@ -115,19 +118,38 @@ class ScheduleRunner:
         if page.upcoming is not None:
             moments.append(page.upcoming)
         exists = bool(moments or page.items) or self._passed is not None
+        if exists and self._clock.monotonic() >= self._checked_until:
+            page = await self._driver.schedules(cursor=self._checked, limit=PAGE_ROWS)
+            moments += await self._put_right(page.items, now)
+            self._checked, self._checked_until = page.cursor, self._clock.monotonic() + PASSED_FOR_S
         return Look(fired, exists, min(moments, default=None))
+
+    async def _put_right(self, rows: Sequence[StoredSchedule], now: datetime) -> list[datetime]:
+        """Begin anew those that lie ahead of the clock, which no look for due ones finds; return when they come."""
+        changes = list[ScheduleChange]()
+        for row in rows:
+            due = self._read(row)
+            after = None if due is None else put_right(due.schedule, now)
+            if after is not None:
+                changes.append(ScheduleChange(name=row.name, expect=row.revision, to=stored(row.name, after)))
+        answers = await self._driver.change_schedules(changes, now) if changes else []
+        made = [each.to for each, is_made in zip(changes, answers, strict=True) if is_made and each.to is not None]
+        for to in made:
+            self._observers.emit(ScheduleChanged(self._worker, to.name, to.queue, False))
+        return [to.next_at for to in made if to.next_at is not None]
 
     def _queues(self) -> list[str]:
         others = {each.definition.queue for each in self._declared.values()}
         return sorted(self._served | others | self._moved_to)
 
-    async def _queues_of_declared(self) -> frozenset[str]:
+    async def _queues_of_declared(self, now: datetime) -> frozenset[str]:
         """The queues of the rows that this code declares: another version of the code may have moved them. Rows that
         are missing are stored: the store was restored, or lost them."""
         names, found = sorted(self._declared), dict[str, str]()
         for start in range(0, len(names), PAGE_ROWS):
             page = await self._driver.schedules(names=names[start : start + PAGE_ROWS], limit=PAGE_ROWS)
             found.update((row.name, row.queue) for row in page.items)
+            await self._put_right(page.items, now)
         missing = [self._declared[name] for name in names if name not in found]
         if missing:
             await declare_missing(self._driver, missing, self._clock, self._observers, self._worker)

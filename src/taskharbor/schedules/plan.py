@@ -62,6 +62,32 @@ def passed_of(schedule: Schedule, now: datetime, most: int = MAX_STEP_SLOTS) -> 
     return Passed(count_slots(timing, reached, now, cap=most), last_slot(timing, reached, now), False)
 
 
+AHEAD = timedelta(minutes=1)
+"""Clocks of workers that work together differ by less. A schedule within it of the clock is as it should be."""
+
+
+def is_ahead(schedule: Schedule, now: datetime) -> bool:
+    """Whether slots were decided more than an interval before their time: a clock was ahead, and is no longer."""
+    reached, every = schedule.body.reached, schedule.rule.every
+    if reached - now <= AHEAD:
+        return False
+    if every is not None:
+        return reached - now > every
+    try:
+        coming = next_slot(schedule.timing, now)
+    except (ValueError, TypeError, OverflowError):  # this machine cannot follow the rule
+        return False
+    return coming is not None and coming < reached
+
+
+def arrived(schedule: Schedule, now: datetime) -> Schedule:
+    """The schedule without the slots that a clock which was ahead has decided, once their time has come."""
+    to = schedule.body.decided_to
+    if to is None or now < to:
+        return schedule
+    return schedule.with_state(reached=max(schedule.body.reached, to), decided_to=None)
+
+
 def preview_of(schedule: Schedule, now: datetime, count: int) -> list[datetime]:
     """The next slots, whether the schedule is paused or not."""
     reached = schedule.body.reached
@@ -131,6 +157,7 @@ def looks_at(schedule: Schedule) -> tuple[str, ...]:
 
 def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, running: Sequence[str]) -> FiringPlan:
     """What to do with a due schedule. `running`: those of the jobs of `looks_at` that have not ended."""
+    schedule = arrived(schedule, now)
     reached, count, wanted, behind = _due(schedule, now)
     fired = () if running else wanted
     jobs = tuple(slot_record(row.name, schedule.definition, schedule.rule, slot, now) for slot in fired)
@@ -174,7 +201,7 @@ class _Due(NamedTuple):
 
 def _due(schedule: Schedule, now: datetime) -> _Due:
     catch_up, reached = schedule.rule.catch_up, schedule.body.reached
-    if catch_up is CatchUp.ALL:
+    if catch_up is CatchUp.ALL and schedule.body.decided_to is None:  # else a clock that was behind would make years
         most = min(MAX_STEP_SLOTS, max(1, MAX_STEP_BYTES // max(1, len(schedule.definition.payload))))
         slots, behind = due_of(schedule, now, most)
         return _Due(slots[-1] if slots else reached, len(slots), tuple(slots), behind)
