@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
+
+
+def hold_back_signals(arguments: Sequence[str]) -> None:
+    """For `worker run`, which lets them come when it handles them."""
+    if ("worker", "run") in pairwise(arguments) and hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
 
 def run() -> Any:
     """Run the command that the arguments name."""
-    if ("worker", "run") in zip(sys.argv[1:], sys.argv[2:], strict=False) and hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+    hold_back_signals(sys.argv[1:])
     from taskharbor.cli import main
 
     return main(prog_name="taskharbor")

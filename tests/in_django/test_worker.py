@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import lanes
 from tests.in_django.environment import described, python, version
 from tests.in_django.site_program import BACKEND, PATIENCE, SITE, clean, command, run
 from tests.servers import postgres
@@ -339,3 +340,29 @@ def test_no_secret_in_an_error(tmp_path: Path) -> None:
     assert [code for code, _ in ended] == [3, 1, 0], ended
     for _, text in ended:
         assert "hunter2" not in text
+
+
+EARLY = """
+import os, runpy, signal, sys
+program, number, *sys.argv[1:] = sys.argv[1:]
+
+class AtImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == "taskharbor.cli.main":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), int(number))
+
+sys.meta_path.insert(0, AtImport())
+sys.argv[0] = program
+sys.path.insert(0, os.path.dirname(program))
+runpy.run_path(program, run_name="__main__")
+"""
+
+
+@pytest.mark.left_to("full", except_for=lanes.Chosen("15"))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=int)
+def test_a_signal_while_the_command_is_imported_is_held_back(tmp_path: Path, number: signal.Signals) -> None:
+    environment = {"SITE_DATABASE": str(tmp_path / "site.sqlite3"), "SITE_OTHER": str(tmp_path / "other.sqlite3")}
+    given = [python(), "-c", EARLY, str(SITE / "manage.py"), str(int(number)), "harbor", "worker", "run", "--no-spare"]
+    done = subprocess.run(given, cwd="/", env=clean(environment), timeout=PATIENCE, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

@@ -4,6 +4,7 @@ import importlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskharbor import JobContext, Snooze, Unrecoverable
+from taskharbor.worker import child_main
 
 
 def where(ctx: JobContext) -> dict[str, int]:
@@ -174,3 +176,18 @@ class SignedReceipt(Receipt):
 
 def signed_receipt() -> Receipt:
     return SignedReceipt(1)
+
+
+def begins_without_memory(*_: Any) -> None:
+    """In place of a child's main function: what the kernel does when memory is out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def begins_without_thread(*_: Any) -> None:
+    """The same, where the system has no thread for it."""
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threading.Thread.start = refuse  # type: ignore[method-assign,assignment]  # of a process that ends now
+    child_main.serve(*_)

@@ -12,7 +12,7 @@ import pytest
 
 from taskharbor.events import JobGivenBack, JobSucceeded
 from taskharbor.observe.log import LogObserver
-from taskharbor.worker import child_processes, threads
+from taskharbor.worker import child_main, child_processes, threads
 from tests.worker import process_handlers as handlers
 from tests.worker.workbench import Bench, heard_test, job
 
@@ -90,6 +90,24 @@ def test_without_child_processes(
         test()
     assert len(said(caplog)) == 1
     assert "secret" not in said(caplog)[0]
+
+
+@pytest.mark.parametrize("begins", [handlers.begins_without_memory, handlers.begins_without_thread])
+def test_children_that_die_before_they_begin(begins: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, serve = Limit(), child_main.serve
+
+    class Child(child_processes._Child):
+        def __init__(self) -> None:
+            monkeypatch.setattr(child_processes, "serve", serve if limit.left else begins)
+            super().__init__()
+
+    monkeypatch.setattr(child_processes, "_Child", Child)
+
+    @heard_test
+    async def test(bench: Bench) -> None:
+        await goes_on(bench, limit, "the system had no memory or no thread for it", len(JOBS), process=True)
+
+    test()
 
 
 def test_the_log_says_what_is_used_up() -> None:

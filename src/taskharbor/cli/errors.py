@@ -15,6 +15,7 @@ import traceback
 
 import click
 
+from taskharbor.model.scarcity import REMEDY, missing
 from taskharbor.store.text import safe_text
 
 EXIT_REFUSED = 1
@@ -141,6 +142,8 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
         return f"the output cannot be written: {error.strerror}", EXIT_REFUSED
     if isinstance(error, UnicodeEncodeError):
         return "expected text that UTF-8 can hold, got bytes that are not UTF-8 in an argument", EXIT_USAGE
+    if lacking := missing(error):
+        return f"the system does not have what it needs: {lacking}; {REMEDY}", EXIT_REFUSED
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     hint = f"; set {TRACEBACK}=1 to print a traceback"

@@ -24,6 +24,7 @@ from taskharbor.model.audit import AuditEntry
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
+from taskharbor.model.scarcity import USED_UP
 from taskharbor.observe.formatting import (
     JobFilter,
     JsonFormatter,
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 logger = logging.getLogger("taskharbor")
-_USED_UP = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC)
+_USED_UP = (*USED_UP, errno.ENOSPC)
 _MAX_TEXT_CHARS = 300  # of a driver's error
 
 LEVELS = {kind: kind.level for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.Event)}

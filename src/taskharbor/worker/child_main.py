@@ -56,6 +56,7 @@ from taskharbor.worker.waiting import StopBudget, first_of
 Layers: TypeAlias = tuple[CallMiddleware, ...]
 
 _threads = Threads("taskharbor-job")
+OUT_OF_MEANS = 75  # the exit code of a child that could not begin: no memory, or no thread
 PARENT_CHECK_S = 5.0  # between two checks that the parent lives, when it sends nothing
 
 
@@ -134,7 +135,10 @@ def serve(connection: Connection, logs: Configuration | None = None) -> None:
     note_handler_thread()
     requests: SimpleQueue[Request | None] = SimpleQueue()
     pipe = JobPipe(connection)
-    threading.Thread(target=_listen, args=(pipe, requests, os.getppid()), daemon=True).start()
+    try:
+        threading.Thread(target=_listen, args=(pipe, requests, os.getppid()), daemon=True).start()
+    except (RuntimeError, MemoryError):
+        os._exit(OUT_OF_MEANS)
     pipe.send("ready")
     request = requests.get()
     if request is not None and request.lifespan:

@@ -7,7 +7,6 @@ started there ends with it. (Python's own ProcessPoolExecutor is unusable after 
 from __future__ import annotations
 
 import asyncio
-import errno
 import multiprocessing
 import os
 import pickle
@@ -23,6 +22,7 @@ from taskharbor.model.codec import JsonCodec
 from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name
+from taskharbor.model.scarcity import missing
 from taskharbor.observe.formatting import configuration
 from taskharbor.policy.fingerprint import note_origin
 from taskharbor.policy.retry import write_unrecoverable
@@ -30,14 +30,13 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
 from taskharbor.tasks.signature import Signature
 from taskharbor.tasks.workflow import Spawned, Workflow
-from taskharbor.worker.child_main import Request, serve
+from taskharbor.worker.child_main import OUT_OF_MEANS, Request, serve
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.injector import Injector
 from taskharbor.worker.middleware import CallMiddleware
 from taskharbor.worker.threads import Scarce, Threads
 from taskharbor.worker.waiting import first_of
 
-SCARCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 CHILD_CHECK_S = 1.0  # between two checks that a child lives, on systems without pidfd
 LEAVE_S = 3.0  # for idle children to leave their lifespans when the worker stops
 HURRIED_LEAVE_S = 1.0  # the same after a second signal
@@ -51,11 +50,10 @@ class RemoteError(Exception):
     """An exception of a child process that could not be pickled; the text is its description."""
 
 
-def scarce(error: OSError) -> Exception:
+def scarce(error: Exception) -> Exception:
     """What to raise for an error at the start of a child: Scarce, if something of the system is used up."""
-    if error.errno not in SCARCE_ERRNOS:
-        return error
-    return Scarce(f"no child process could be started: {os.strerror(error.errno)}")
+    lacking = missing(error)
+    return Scarce(f"no child process could be started: {lacking}") if lacking else error
 
 
 class _Child:
@@ -189,7 +187,7 @@ class ChildProcesses:
         except (EOFError, OSError):
             child.await_end()
             child.end()
-            raise _died(child) from None
+            raise _died(child, killed=control.killed) from None
         except BaseException:
             child.end()
             raise
@@ -209,7 +207,7 @@ class ChildProcesses:
             except IndexError:
                 try:
                     return _Child()
-                except OSError as error:
+                except (OSError, MemoryError) as error:
                     raise scarce(error) from None
             if child.is_alive():
                 return child
@@ -222,7 +220,7 @@ class _ChildControl:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # a child that is idle again must not be reached
         self._child: _Child | None = None
-        self._killed = False
+        self.killed = False
         self._sent = False
         self._reason = ""
 
@@ -230,7 +228,7 @@ class _ChildControl:
         """Send the job, and then a cancel that was requested meanwhile. Only the thread that calls this waits."""
         with self._lock:
             self._child = child
-            if self._killed:
+            if self.killed:
                 child.kill()
         if not child.ready:
             child.receive()
@@ -246,7 +244,7 @@ class _ChildControl:
 
     def kill(self) -> None:
         with self._lock:
-            self._killed = True
+            self.killed = True
             if self._child is not None:
                 self._child.kill()
 
@@ -323,8 +321,11 @@ def _is_importable(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _died(child: _Child) -> Exception:
+def _died(child: _Child, killed: bool) -> Exception:
+    """Why there is no result. `killed`: this worker has ended it."""
     code = child.process.exitcode
+    if not child.ready and not killed and code in (OUT_OF_MEANS, -signal.SIGKILL):  # KILL: the kernel, out of memory
+        return Scarce("no child process could be started: the system had no memory or no thread for it")
     if code is not None and code < 0:
         return ChildDied(f"its process ended with signal {-code}")
     if child.ready:

@@ -23,6 +23,7 @@ from taskharbor.model.events import JobReserved, JobStarted
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack
 from taskharbor.model.refusal import Refusal
+from taskharbor.model.scarcity import REMEDY
 from taskharbor.policy import decide
 from taskharbor.tasks.context import report_early_end
 from taskharbor.tasks.flow_metadata import JOIN_TYPE, LAUNCH_TYPE
@@ -229,11 +230,7 @@ class Executor(Part):
         """The system has no thread or process for a handler: its job waits a moment, and loses no attempt."""
         if self._monotonic() >= self._warns_at:
             self._warns_at = self._monotonic() + SCARCE_WARNING_S
-            logger.warning(
-                "%s; jobs are given back until there is one: look at the limits of processes and threads (ulimit -u, "
-                "pids.max), of open files (ulimit -n) and of memory, or lower --concurrency",
-                error,
-            )
+            logger.warning("%s; jobs are given back until there is one: %s, or lower --concurrency", error, REMEDY)
         self._give_back_for(delivery, str(error), SCARCE_DELAY_S)
 
     def check(self) -> None:

@@ -201,7 +201,10 @@ def _exit_within(seconds: float, code: int) -> None:
     """Exit after `seconds` at the latest, whatever a store, a disk or a thread is waiting for."""
     last_resort = threading.Timer(seconds, os._exit, (code,))
     last_resort.daemon = True
-    last_resort.start()
+    try:
+        last_resort.start()
+    except RuntimeError:  # the system has no thread for it: the end is as quick as what it waits for
+        return
 
 
 @worker.command()

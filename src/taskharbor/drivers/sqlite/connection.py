@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.scarcity import USED_UP
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
@@ -44,6 +45,8 @@ def unavailable(path: str, error: Exception) -> BackendUnavailable:
         return error
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     meaning = next((text for start, text in _MEANING.items() if name.startswith(start)), "")
+    if name.startswith("SQLITE_CANTOPEN") and _has_no_descriptors():
+        meaning = "too many open files in this process or system; raise the limit (ulimit -n)"
     if isinstance(error, OSError):
         meaning = error.strerror or type(error).__name__
         name = errno.errorcode.get(error.errno or 0, name)
@@ -51,6 +54,20 @@ def unavailable(path: str, error: Exception) -> BackendUnavailable:
     made.lasting = name.startswith(_LASTING) or (isinstance(error, OSError) and error.errno in _LASTING_ERRNO)
     made.__cause__ = error
     return made
+
+
+def _has_no_descriptors() -> bool:
+    """Whether this process could not open a database now, with its -wal and its -shm file. SQLite does not say why."""
+    opened: list[int] = []
+    try:
+        while len(opened) < 3:
+            opened.append(os.open(os.sep, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno in USED_UP
+    finally:
+        for number in opened:
+            os.close(number)
+    return False
 
 
 def create(path: str) -> None:

@@ -40,6 +40,7 @@ from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.drivers.wait_calls import WaitCall, WaitCalls
 from taskharbor.model.errors import StoreMissing
+from taskharbor.model.scarcity import missing
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
@@ -153,7 +154,12 @@ class Database:
         self.waits.add(call)
         with self._watching:
             if self._watch is None:
-                self._watch = FileWatch(self.options.path, self.writer.lock.path, self.waits)
+                try:
+                    self._watch = FileWatch(self.options.path, self.writer.lock.path, self.waits)
+                except (OSError, RuntimeError) as error:
+                    if not missing(error):
+                        raise
+                    return  # without a watch `call` waits for its whole time; the next one tries again
             self._watch.wake()
 
     # The end

@@ -57,7 +57,7 @@ class Reader:
         """The result of a call, on this thread."""
         try:
             return self._guarded(work, min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise unavailable(self.file.path, error) from error
 
     def _run_batch(self, batch: list[Call[ReadSession, Any]]) -> Callable[[], None]:
@@ -65,7 +65,7 @@ class Reader:
         for call in batch:
             try:
                 results.append(self._guarded(call.work, LOCK_TIMEOUT_S))
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 results.append(Failed(unavailable(self.file.path, error)))
             except BaseException as error:
                 results.append(Failed(error))

@@ -81,8 +81,9 @@ class WorkThread(Generic[W]):
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    thread.start()  # if the system has no thread for it, the next call tries again
+                    self._thread = thread
 
     def stop(self, *, wait: bool = True) -> None:
         """Let the thread end when it has done what waits. What is put later starts another one."""

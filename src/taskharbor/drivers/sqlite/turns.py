@@ -206,8 +206,13 @@ class FileLock:
             self._pending += 1
             if self._thread is None:
                 name = "taskharbor-sqlite-lock"
-                self._thread = threading.Thread(target=self._wait, args=(self._file,), name=name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._wait, args=(self._file,), name=name, daemon=True)
+                try:
+                    thread.start()
+                except BaseException:  # the system has no thread for it: the next call tries again
+                    wait.is_given_up = True
+                    raise
+                self._thread = thread
         if self._wait_for(wait, timeout, is_interrupted):
             return
         with self._guard:

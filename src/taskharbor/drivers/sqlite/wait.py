@@ -46,7 +46,12 @@ class FileWatch:
         self._version = -1
         self._pause = CHECK_ANYWAY_S  # until the next check, if nothing changes before
         self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-watch", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            os.close(self._wakeable)
+            os.close(self._waker)
+            raise
 
     def wake(self) -> None:
         """A call waits now."""

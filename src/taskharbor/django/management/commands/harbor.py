@@ -11,6 +11,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from taskharbor.__main__ import hold_back_signals
+
 OF_DJANGO = ("--settings", "--pythonpath")  # read by manage.py before any command, and of no use to us
 
 
@@ -23,6 +25,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
     def run_from_argv(self, argv: list[str]) -> None:
         """What manage.py calls. Django's own parser would refuse the options of our commands."""
         os.environ.setdefault("DJANGO_COLORS", "auto")
+        hold_back_signals(argv[2:])
         self._run(argv[2:], f"{os.path.basename(argv[0])} {argv[1]}")
 
     def add_arguments(self, parser: Any) -> None:
