@@ -174,6 +174,7 @@ CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "t
 CLOCKS |= {"datetime.utcnow", "datetime.today", "date.today", "datetime.datetime.now", "time.localtime", "time.gmtime"}
 MAY_NAME_A_CLOCK = re.compile(r"from time import|" + "|".join(re.escape(f"{each}(") for each in sorted(CLOCKS)))
 MAY_READ = {
+    "src/taskharbor/model/events.py": "how long an observer that fails is not reported again",
     "src/taskharbor/store/access.py": "the deadline of a blocking call, as an event loop reads its own clock",
     "src/taskharbor/drivers/sqlite/reader.py": "what is left until a blocking call's deadline; how long a read lasts",
     "src/taskharbor/drivers/sqlite/store_clock.py": "what `server_time` returns, and whether the clock was set",

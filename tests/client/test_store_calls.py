@@ -129,3 +129,15 @@ def test_the_built_in_blocking_calls_have_every_verb(harbor: Harbor) -> None:
     assert [flow.id for flow in harbor.flows()] == ["f"]
     harbor.job("a").delete()
     assert harbor._store.portal.loop is None
+
+
+def test_an_awaited_call_without_a_loop_of_asyncio_names_the_remedy() -> None:
+    """What trio would do with it: its coroutines are driven by another loop."""
+    harbor = Harbor("memory://")
+
+    @harbor.task
+    def note() -> None: ...
+
+    for calls in (note.aenqueue, harbor.job("some").astatus):
+        with pytest.raises(RuntimeError, match=r"need a running event loop of asyncio.*trio\.to_thread\.run_sync"):
+            calls().send(None)

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import sys
+import types
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -109,8 +111,10 @@ def test_everything_is_as_before_after_the_block_and_after_an_exception(tmp_path
         assert inside is not None
     assert {name: getattr(harbor._store, name) for name in parts} == parts
     assert [job.id for job in enqueued(harbor, mail)] == [real.id]
-    with pytest.raises(JobNotFound):
+    with pytest.raises(RuntimeError, match="a block of isolated"):
         inside.status()
+    with pytest.raises(JobNotFound):
+        harbor.job(inside.id).status()
     assert not harbor._store.is_isolated
     harbor.close()
 
@@ -279,3 +283,31 @@ def test_a_context_of_a_given_job(shop: Shop) -> None:
         context(attempt=0)
     with pytest.raises(TypeError, match="job: expected a JobRecord, got str"):
         context(job="01J")  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_handle_of_a_block_that_is_over_is_refused() -> None:
+    """It would ask the real store for a job that was never there."""
+    harbor = Harbor("memory://")
+
+    @harbor.task
+    def note() -> None: ...
+
+    with isolated(harbor):
+        job, flow = note.enqueue(), chain(note.s(), note.s()).enqueue()
+        with isolated(harbor):
+            inner = note.enqueue()
+        assert job.status() == "ready"
+    for ask in (job.status, flow.status, inner.cancel, lambda: asyncio.run(job.astatus())):
+        with pytest.raises(RuntimeError, match=r"within a block of isolated\(…\) that is over"):
+            ask()
+    assert (job == harbor.job(job.id), job.id in repr(job)) == (True, True)
+    assert note.enqueue().status() == "ready"
+
+
+def test_drain_on_postgres_refuses_a_time_that_freezegun_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls would wait by a clock that stands still."""
+    freezegun = types.SimpleNamespace(freeze_factories=["frozen"], ignore_lists=[("asyncio.base_events",)])
+    monkeypatch.setitem(sys.modules, "freezegun.api", freezegun)
+    with pytest.raises(RuntimeError, match=r"freezegun has stopped the time.*ManualClock"):
+        drain(Harbor("postgresql://localhost:1/never"))
+    assert drain(Harbor("memory://")) == 0

@@ -21,6 +21,7 @@ from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import Duration
 from taskharbor.store import flows, jobs
 from taskharbor.store.access import refuse_on_loop
+from taskharbor.store.of_handle import StoreOfHandle
 from taskharbor.tasks.migration_hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ class JobHandle(Generic[R_co]):
     41 done 2 1
     """
 
-    __slots__ = ("_returns", "_signature", "_store", "_type", "existed", "id")
+    __slots__ = ("_returns", "_signature", "_stored", "_type", "existed", "id")
+
+    _store = StoreOfHandle()
+    _stored: tuple[Store, bool]
 
     _called = "handle"
 
@@ -88,7 +92,7 @@ class JobHandle(Generic[R_co]):
             raise missing("a handle", name, OF_HANDLES, "handle")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobHandle) and other.id == self.id and other._store.is_same(self._store)
+        return isinstance(other, JobHandle) and other.id == self.id and other._stored[0].is_same(self._stored[0])
 
     def __hash__(self) -> int:
         return hash(self.id)

@@ -21,6 +21,7 @@ from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_stat
 from taskharbor.model.times import Duration
 from taskharbor.store import flows, jobs
 from taskharbor.store.access import StoreCall, refuse_on_loop
+from taskharbor.store.of_handle import StoreOfHandle
 from taskharbor.tasks.migration_hints import OF_FLOW_HANDLES, missing
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ class FlowProgress(msgspec.Struct, frozen=True):
 class FlowHandle(Generic[R_co]):
     """A flow by its id. `existed`: its last step met a known idempotency key, and its result is that job's."""
 
-    __slots__ = ("_end", "_externals", "_returns", "_store", "existed", "id")
+    __slots__ = ("_end", "_externals", "_returns", "_stored", "existed", "id")
+
+    _store = StoreOfHandle()
+    _stored: tuple[Store, bool]
 
     _called = "handle"
 
@@ -75,7 +79,7 @@ class FlowHandle(Generic[R_co]):
             raise missing("the handle of a workflow", name, OF_FLOW_HANDLES, "handle")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FlowHandle) and other.id == self.id and other._store.is_same(self._store)
+        return isinstance(other, FlowHandle) and other.id == self.id and other._stored[0].is_same(self._stored[0])
 
     def __hash__(self) -> int:
         return hash(self.id)

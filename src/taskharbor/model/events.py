@@ -9,6 +9,7 @@ observer that writes it down decides to.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import ClassVar, TypeAlias
@@ -21,6 +22,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name, class_name
 
 logger = logging.getLogger("taskharbor.events")
+COMPLAINS_AGAIN_S = 60  # after it was logged that an observer fails
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -344,7 +346,7 @@ a method `wants(event_type) -> bool` is asked first, so that unwanted events cos
 
 
 class Observers:
-    """Delivers events. What an observer raises is logged once for each kind, and never reaches the caller.
+    """Delivers events. What an observer raises is logged, each kind once a minute, and never reaches the caller.
 
     Only a KeyboardInterrupt does: it is the user's, not the observer's. `interruptible` False: that neither. A worker
     takes its signals by other means, and outcomes of many jobs would be lost with its loop.
@@ -353,7 +355,7 @@ class Observers:
     def __init__(self, observers: Iterable[Observer] = (), *, interruptible: bool = True) -> None:
         self._asked = tuple((observer, getattr(observer, "wants", None)) for observer in observers)
         self._passed_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,) if interruptible else ()
-        self._complained: set[tuple[int, str]] = set()
+        self._silent_until: dict[tuple[int, str], float] = {}
 
     def add(self, observer: Observer) -> None:
         """Add an observer of what happens from now on."""
@@ -387,11 +389,17 @@ class Observers:
 
     def _complain(self, observer: Observer, error: BaseException) -> None:
         kind = (id(observer), class_name(error))
-        if kind in self._complained:
+        now = time.monotonic()
+        if now < self._silent_until.get(kind, now):
             return
-        self._complained.add(kind)
+        self._silent_until[kind] = now + COMPLAINS_AGAIN_S
         try:
             # By name: the repr of a partial shows its arguments. And a log handler may fail, too.
-            logger.error("observer %s failed with %s; it is not reported again", callable_name(observer), kind[1])
+            logger.error(
+                "observer %s failed with %s; the next %d s of this are not reported",
+                callable_name(observer),
+                kind[1],
+                COMPLAINS_AGAIN_S,
+            )
         except Exception:
             return

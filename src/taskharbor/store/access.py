@@ -37,6 +37,11 @@ RESOLUTION_S = 0.001  # of every clock here: what is left after rounding is not 
 MAX_TRIES = 5
 FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: 0.75 to 1.5 seconds in all
 
+NO_LOOP = (
+    "awaited calls need a running event loop of asyncio, and this thread has none: under trio and other loops call the "
+    "blocking twin in a thread, for example: await trio.to_thread.run_sync(task.enqueue, …)"
+)
+
 _exiting = False  # whether the interpreter exits: then only the main thread and daemons are left
 
 
@@ -181,7 +186,10 @@ class AwaitedAccess:
         self._drivers = drivers
 
     def time(self) -> float:
-        return asyncio.get_running_loop().time()
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            raise RuntimeError(NO_LOOP) from None
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

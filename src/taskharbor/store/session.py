@@ -192,6 +192,10 @@ class Store:
         self._put_aside.append(before)
         return before
 
+    def is_within_block(self) -> bool:
+        """Whether a block of `isolated` runs."""
+        return (self._original or self).is_isolated
+
     def restore(self, before: dict[str, Any]) -> DriverPerLoop:
         """Use the former store and clock again; returns the drivers that were used meanwhile, for closing.
 

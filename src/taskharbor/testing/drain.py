@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.base import Driver
+from taskharbor.drivers.dsn import scheme_of
 from taskharbor.model.errors import BlockingCall
 from taskharbor.model.events import Event, JobStarted, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE, JobRecord
@@ -39,6 +41,7 @@ async def adrain(harbor: Harbor) -> int:
             started += 1
             ran.add(event.job.queue)
 
+    _refuse_stopped_time(harbor)
     await _declare(harbor)
     async with AsyncExitStack() as lifespans:
         options: dict[str, Any] = {}
@@ -62,6 +65,18 @@ async def adrain(harbor: Harbor) -> int:
             stacklevel=2,
         )
     return started
+
+
+def _refuse_stopped_time(harbor: Harbor) -> None:
+    """RuntimeError if freezegun has stopped the clock by which calls to PostgreSQL wait: they would for ever."""
+    freezegun: Any = sys.modules.get("freezegun.api")
+    frozen = freezegun is not None and freezegun.freeze_factories and "taskharbor" not in freezegun.ignore_lists[-1]
+    if frozen and scheme_of(harbor._store.dsn or "").startswith("postgres"):
+        raise RuntimeError(
+            "drain on PostgreSQL while freezegun has stopped the time: it stops the monotonic clock, too, by which "
+            "calls to a server wait and end. Give the harbor a ManualClock, use time-machine, or "
+            'freeze_time(…, ignore=["taskharbor", "asyncio", "psycopg"])'
+        )
 
 
 async def _worker_options(harbor: Harbor, lifespans: AsyncExitStack) -> dict[str, Any]:
