@@ -219,6 +219,40 @@ async def test_payloads_are_not_fetched_unless_asked_for(driver, client):
     assert len(first.job.payload) == 100_000
 
 
+# Very many queues
+
+
+@on_store
+async def test_queues_with_a_job_each_are_counted_by_few_commands(driver, client):
+    """One for its name and three for its counts, instead of one for every key that a queue may have."""
+    await driver.enqueue([job(f"j{number}", queue=f"tenant-{number:03}") for number in range(200)], NOW)
+    await driver.pause("tenant-003")
+    for each, asked in ((1, driver.queues), (3, lambda: driver.counts(NOW))):
+        client.config_resetstat()
+        assert len(await asked()) == 200
+        assert commands(client) <= each * 200 + 50
+
+
+@on_store
+async def test_a_queue_whose_jobs_wait_in_groups_is_used(driver, client):
+    await driver.enqueue([job("a", group="g"), job("b", queue="gone", group="g")], NOW)
+    await driver.pause("idle")
+    await driver.delete(["b"])
+    assert await driver.queues() == ["idle", "q"]
+    await driver.resume("idle")
+    client.zadd("{gone}:groups:ready", {"g": 1})  # a place of a group without a job
+    assert await driver.queues() == ["q"]
+
+
+@on_store
+async def test_a_page_over_very_many_queues_takes_few_scripts(driver, client):
+    await driver.enqueue([job(f"j{number:03}", queue=f"tenant-{number:03}") for number in range(200)], NOW)
+    client.config_resetstat()
+    page = await driver.list(now=NOW, limit=20)
+    assert [info.job.id for info in page.items] == [f"j{number:03}" for number in range(20)]
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 12
+
+
 # Flows
 
 

@@ -64,6 +64,7 @@ READERS = {
     "due_schedules",
     "read_figures",
     "upcoming",
+    "used_queues",
     "read_jobs",
     "find_in_queues",
     "find_in_list",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from taskharbor.drivers.redis.reading import JobReader
 
 PAGE_SIZE = 200  # ids of one queue, or records, in one script
-MAX_LISTED_QUEUES = 10  # in one script
+MAX_LISTED_IDS = 2_000  # in one script
 MAX_STATE_IDS = 50_000  # of the jobs in one state, read by one call
 FEW_JOBS = 1000  # that are all looked at, whatever their state: so a record of an unknown state is found, too
 LANES = {
@@ -181,7 +181,8 @@ class JobPages:
             )
 
         queues = [source.queue for source in sources]
-        replies = await self._store.run_for_each(sources, queues, MAX_LISTED_QUEUES, args)
+        size = max(1, min(MAX_VISITED_QUEUES, MAX_LISTED_IDS // count))
+        replies = await self._store.run_for_each(sources, queues, size, args)
         for source, (ids, after, lost, has_others) in zip(sources, replies, strict=True):
             source.ids, source.after = found_ids(source.queue, ids)[::-1], after
             if lost or (has_others and source.queue not in self._checked):

@@ -100,7 +100,16 @@ class JobReader:
 
     async def used_queues(self) -> list[str]:
         """The queues that have a job or are paused."""
-        return [name for name, numbers in await self._counts(await self.queues(), 0, 1) if any(numbers)]
+
+        def args(home: str, some: list[str]) -> ScriptCall:
+            return ScriptCall("used_queues", home=home, queues=some)
+
+        queues = await self.queues()
+        replies = await self.store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args, partly=True)
+        found = dict(zip(queues, replies, strict=True))
+        grouped = await self._counts([queue for queue, used in found.items() if used == -1], 0, 1)
+        has_jobs = {queue for queue, numbers in grouped if any(numbers)}
+        return [queue for queue, used in found.items() if used == 1 or queue in has_jobs]
 
     async def _counts(self, queues: Sequence[str], now: int, cap: int | None = None) -> list[tuple[str, list[int]]]:
         """For each queue that can be reached how many jobs are in each state, and whether it is paused. Most are the
