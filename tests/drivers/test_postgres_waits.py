@@ -134,6 +134,24 @@ async def test_a_cancel_of_a_flow_that_stops_says_how_far_it_came(address, drive
     assert mistakes(address) == []
 
 
+@store_test()
+async def test_two_requeues_bring_back_what_waits_for_both(address, driver):
+    """If each saw the other's job as cancelled, both would leave the job behind the two: the later one comes again."""
+    now = await driver.server_time()
+    ends = [JobRecord(id=id, type="t", flow_id="f") for id in "ab"]
+    await driver.enqueue([*ends, JobRecord(id="c", type="t", flow_id="f", depends_on=("a", "b"))], now)
+    assert await driver.cancel(["a", "b"], now) == [None, None]
+    async with await psycopg.AsyncConnection.connect(address) as other:
+        await other.execute(b"select taskharbor.requeue_v1('[\"a\"]', 0, null, false, null)")
+        early = await driver.requeue(["b"], now)
+        await other.commit()
+    if early != [None]:
+        assert await driver.requeue(["b"], now) == [None]
+    await driver.prune(now, 100)
+    assert (await driver.inspect("c", now)).state == "blocked"
+    assert mistakes(address) == []
+
+
 @pytest.mark.parametrize("first", ["prune", "delete", "requeue"])
 @store_test()
 async def test_requeue_beside_the_end_of_its_dependency(address, driver, first):

@@ -2,7 +2,7 @@
 -- cancelled too; behind another one, what was cancelled in this way comes back, unless it depends on a cancelled job.
 -- in: ids of jobs; the time; how many jobs may follow. out: how many did. Jobs whose dependents are still to follow, because
 --     there are more or another call has them locked, go into the table `followed`: a prune goes on with them
--- locks: the jobs that follow, unless another call has locked them: it never waits
+-- locks: the jobs that follow, unless another call has locked them: it never waits; see stays_cancelled
 create or replace function follow(p_ids text[], p_now bigint, p_limit integer)
 returns integer language plpgsql as $body$
 declare
@@ -39,7 +39,11 @@ begin
                 perform put_back(j, p_now, j.run_at, false, base + n);
                 ahead := ahead || j.id;
             end loop;
-            is_left := exists (select from history x where x.id = any(dependents) and is_cancelled_with(x, here.flow_id));
+            for j in select x.* from history x where x.id = any(dependents) and x.state + 0 = @cancelled@
+                     and x.reason = '@with_it@' and x.flow_id || '' = here.flow_id loop
+                is_left := not stays_cancelled(j.id, here.flow_id);
+                exit when is_left;
+            end loop;
         end if;
         if is_left then
             insert into followed values (ahead[place]) on conflict do nothing;
