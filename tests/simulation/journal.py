@@ -61,7 +61,7 @@ class Journal:
             else:
                 self.demand(known is None or known.gone, f"{answer.id} was stored twice")
                 self._store(record)
-                process.stored += 1
+                process.stored += known is None  # one deleted before the repetition arrives is stored again
             self.say(process, f"enqueue {oracle.label(record)}{' (existed)' if answer.existed else ''}")
 
     def _store(self, record: JobRecord) -> None:
@@ -336,14 +336,15 @@ class Journal:
         ]
         if mine.lost and not mine.suspect and beside:
             self.count("lost once, ran beside others")
+        soon = now_of(mine.process) + timedelta(seconds=0.3)  # clocks differ a little
         if mine.suspect:
             self.count("suspect ran alone")
-            soon = now_of(mine.process) + timedelta(seconds=0.3)  # clocks differ a little
             alive = [other for other in beside if other.heard and other.told is None and not other.given_up]
             company = [str(other) for other in alive if other.expires_at > soon]
             self.demand(not company, f"suspect {mine} runs beside {', '.join(company)}")
         for other in beside:
-            running = other.execution is not None and other.execution.how == ""
+            # One whose lease is over is nobody's: its worker goes on, even if its function does.
+            running = other.execution is not None and other.execution.how == "" and other.expires_at > soon
             self.demand(not (running and other.suspect), f"{mine} runs beside the suspect {other}")
 
     # Admin ---------------------------------------------------------------------------------------------------
