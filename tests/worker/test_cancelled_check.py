@@ -110,16 +110,3 @@ def test_check_raises_the_error_that_fits_the_reason():
         signal.set(reason)
         with pytest.raises(kind):
             signal.check()
-
-
-@pytest.mark.parametrize(
-    ("handler", "process", "is_told"),
-    [(checking_in_a_thread, False, True), (checking, False, False), (process_handlers.checking, True, False)],
-)
-def test_a_worker_says_at_its_start_that_a_plain_function_outlives_its_timeout(handler, process, is_told, caplog):
-    caplog.set_level(logging.INFO)
-    worker = Worker("memory://")
-    worker.register("work", handler, process=process, timeout=5)
-    asyncio.run(worker.arun(until_empty=True))
-    lines = [record.message for record in caplog.records if "cannot stop the function" in record.message]
-    assert [line.endswith(": work") for line in lines] == [True] * is_told

@@ -39,7 +39,7 @@ from taskharbor.worker.outage import Backoff
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
-from taskharbor.worker.waiting import StopBudget
+from taskharbor.worker.waiting import StopBudget, hidden
 
 logger = logging.getLogger("taskharbor.worker")
 
@@ -123,7 +123,7 @@ class Settler(Part, Service):
     # One outcome that the store could not take ---------------------------------------------------------------
 
     def _alone(self, decided: Decided, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="taskharbor-settle-retry")
+        task = hidden(asyncio.create_task(work, name="taskharbor-settle-retry"))
         self._retrying[task] = decided
         task.add_done_callback(self._retried)
 

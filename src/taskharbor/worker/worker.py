@@ -50,8 +50,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 logger = logging.getLogger("taskharbor.worker")
 
-MAX_NAMED_TASKS = 10
-
 
 class Worker:
     """Runs jobs from a store's queues.
@@ -220,13 +218,6 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         if not len(self._handlers) and self._channel is None:  # under `worker run` the supervisor warns, once
             logger.warning("%r has no handlers, so it can run nothing: declare its tasks before it runs", self)
-        unstoppable = [each.type for each in self._handlers if each.timeout and not (each.is_coroutine or each.process)]
-        if unstoppable:
-            logger.info(
-                "timeout= fails the job of a plain function, but cannot stop the function: it goes on beside the next "
-                "attempt unless it tests ctx.cancelled; process=True stops it: %s",
-                ", ".join(sorted(unstoppable)[:MAX_NAMED_TASKS]),
-            )
         driver = self._source.sibling()
         thrown_away = False
         try:
