@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from taskharbor import Client, Harbor, JobContext, JobRequest, Worker
+from taskharbor.flow import chain
 
 STORED = b'{"a":1,  "b":[2]}'  # a codec would write it without the spaces
 
@@ -96,3 +97,31 @@ def test_a_codec_for_opaque_bytes_has_the_payload_as_the_only_argument() -> None
         harbor.worker().run(until_empty=True)
         assert received == [b"\xff\x00"]
         assert job.result() == b"\xff\x00"
+
+
+def test_an_amendment_replaces_the_whole_payload() -> None:
+    harbor = Harbor("memory://")
+
+    @harbor.task(raw=True)
+    def received(payload: bytes) -> None: ...
+
+    job = received.enqueue(b"abc")
+    job.amend(payload={"payload": b"\xff"})
+    assert job.info().job.payload == b"\xff"
+    with pytest.raises(TypeError, match="expected the payload as bytes, got str"):
+        job.amend(payload={"payload": "text"})
+    assert job.info().job.payload == b"\xff"
+
+
+def test_no_step_passes_its_result_to_a_raw_one() -> None:
+    harbor = Harbor("memory://")
+
+    @harbor.task
+    def number() -> int:
+        return 1
+
+    @harbor.task(raw=True)
+    def received(payload: bytes) -> None: ...
+
+    with pytest.raises(TypeError, match=r"received: raw=True: .* cannot receive the result of another step"):
+        chain(number.s(), received.s()).enqueue()

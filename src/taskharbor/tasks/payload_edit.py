@@ -32,6 +32,8 @@ def edit_payload(job: JobRecord, given: Mapping[str, Any], codec: Codec, signatu
     >>> edit_payload(job, {"to": "eve"}, JsonCodec(), None)
     b'{"to":"eve","n":1.10}'
     """
+    if signature is not None and signature.raw:
+        return signature.encode(_by_name(given, signature))
     stored = _pieces(job.payload, codec)
     if signature is None:
         new = _pieces(codec.encode(dict(given)), codec) or {}

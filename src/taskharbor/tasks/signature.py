@@ -105,6 +105,8 @@ class Signature:
     def encode(self, arguments: dict[str, Any], *, partial: bool = False) -> bytes:
         """The arguments as bytes, after a check that they arrive as they are, in the annotated types."""
         layout = self._layout or self.layout
+        if partial and self.raw:
+            raise self._refuse("raw=True: give the payload as bytes; it cannot receive the result of another step")
         try:
             data = layout.write(arguments)
             if layout.checks:
