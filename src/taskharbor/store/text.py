@@ -99,7 +99,7 @@ def _escaped(char: str) -> str:
     if " " <= char <= "~" or (char.isprintable() and not _CONTROLS.match(char)):
         return char
     code = ord(char)
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
 def safe_text(text: str) -> str:
