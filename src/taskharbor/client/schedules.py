@@ -108,7 +108,8 @@ class Schedules:
         """Delete a schedule, and return what it was. Jobs that it has made stay.
 
         One that is declared in code (`declared` of what is returned) leaves a mark, `deleted`, so that no worker brings
-        it back. `reset` does, and so does a changed declaration. Deleting the mark leaves nothing.
+        it back. `reset` does, and so does a changed declaration. Deleting the mark lets a worker of the code store
+        the schedule anew.
         """
         check_name(name, "name")
         deletion = DeleteCall(call, name)
