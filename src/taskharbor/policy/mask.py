@@ -33,7 +33,9 @@ IN_A_URL = 2048  # characters; longer values are sent in a body
 _SEED = 8
 _STRIDE = RUN - _SEED + 1  # every run of a value holds one seed that begins at a multiple of this
 
-_OUR_WORDS = re.compile(r"failed \d+ of \d+ attempts|crashed \d+ times|").fullmatch  # reasons that quote nothing
+_OUR_WORDS = re.compile(  # reasons that quote nothing
+    r"failed \d+ of \d+ attempts|crashed \d+ times|a job that it depends on was cancelled|"
+).fullmatch
 _FROM_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|\S\+\S").search
 _WORD = re.compile(r"[A-Za-z_]*").fullmatch
 _CUT = MAX_ERROR_BYTES - 3  # bytes from which on a text may have been cut, and its last value with it
