@@ -187,3 +187,34 @@ def test_a_failure_step_that_cannot_be_stored_does_not_keep_the_job_alive(harbor
     drain(harbor)
     with pytest.raises(JobDead, match="as it should"):
         harbor.client.handle("a").result(1)
+
+
+def test_a_flow_with_a_dead_and_a_cancelled_step_has_failed(harbor: Harbor, tasks: Tasks) -> None:
+    """Its waiting caller learns that, and the reason of the dead one."""
+    tasks.broken = {6}
+    handle = group([tasks.cancels.s(1), tasks.add.s(6)]).enqueue()
+    drain(harbor)
+    assert (handle.status(), handle.wait(1)) == ("failed", "failed")
+    with pytest.raises(JobDead, match="6 is broken"):
+        handle.result(1)
+
+
+def test_the_error_for_a_returned_workflow_says_why_it_was_cancelled(harbor: Harbor, tasks: Tasks) -> None:
+    @harbor.task
+    def wrapped() -> Any:
+        return chain(tasks.cancels.s(1), tasks.add.s())
+
+    handle = wrapped.enqueue()
+    drain(harbor)
+    with pytest.raises(JobCancelled, match="not wanted"):
+        handle.result(1)
+
+
+def test_a_step_whose_payload_was_amended_comes_back_with_the_cancelled_one(harbor: Harbor, tasks: Tasks) -> None:
+    """The reason of its end is kept, although the old payload holds a word of it."""
+    handle = chain(tasks.nothing.s(), tasks.alert.s(tag="cancelled")).enqueue()
+    first, second = handle.info().nodes
+    harbor.job(first.job.id).cancel()
+    harbor.job(second.job.id).amend(payload={"tag": "changed"})
+    harbor.job(first.job.id).requeue()
+    assert handle.status() == "running"

@@ -113,8 +113,7 @@ class FlowHandle(Generic[R_co]):
         if info.state is State.DLQ:
             raise dead(job)
         if info.state is State.CANCELLED:
-            stopped = await call.again().ask(lambda driver: flows.failed_in(driver, self.id, call.now())) or info
-            raise JobCancelled(stopped.job.id, stopped.job.reason)
+            raise JobCancelled(job.id, job.reason)
         # The job that took the last one's place returns what its own task says, which is not known here.
         value: R_co = await jobs.result(call.again(), job, self._returns if job.id == end else Any)
         return value

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 DELETE_IN_DOUBT = "It may or may not be deleted; delete it again: that does no harm"
 DUE_SOON = timedelta(seconds=5)
+ENDED_BY_ITSELF = (State.DONE, State.DLQ)  # a cancelled job may have been cancelled with another one, that is to blame
 _WHY_NOT = {
     State.READY: "is already ready: `taskharbor explain` says what it waits for",
     State.INFLIGHT: "is running",
@@ -64,7 +65,7 @@ async def job(call: StoreCall, id: str) -> JobInfo:
 
     async def read(driver: Driver) -> JobInfo:
         own, last = await _follow(driver, id, call.now())
-        if last.state.terminal or not _is_own_flow(own.job, last.job):
+        if last.state in ENDED_BY_ITSELF or not _is_own_flow(own.job, last.job):
             return last
         return await failed_in(driver, last.job.flow_id or "", call.now()) or last
 
@@ -84,7 +85,7 @@ async def job_in_flow(call: StoreCall, id: str, flow_id: str, externals: Sequenc
         now = call.now()
         _, last = await _follow(driver, id, now)
         for flow in {flow_id: None, last.job.flow_id: None}:  # they differ if it was known by its key
-            if not last.state.terminal and flow is not None:
+            if last.state not in ENDED_BY_ITSELF and flow is not None:
                 last = await failed_in(driver, flow, now) or last
         if externals and not last.state.terminal:
             last = next(iter(await failed_externals(driver, externals, now)), last)
