@@ -112,6 +112,21 @@ def test_one_job_that_holds_a_large_flow_stops_no_retention(holder):
         assert pages[-1] < 20 * min(small, 5000) + 1000, pages
 
 
+def test_a_prune_with_nothing_to_do_is_a_lookup():
+    """Beside many queues and flows whose jobs are too young, every worker asks once a minute."""
+    with psycopg.connect(made(), autocommit=True) as connection:
+        connection.execute(BEFORE_HAND)
+        for kind, state, flow in (("a", 5, "null"), ("b", 7, "null"), ("c", 5, "'f' || n / 4"), ("d", 6, "'d' || n")):
+            fill(connection, kind, state, LARGE // 5, flow)
+        connection.execute("update taskharbor.history set queue = 'q' || finished_at % 500")
+        connection.execute("update taskharbor.history set keep_for = 5 where finished_at % 9 = 0")
+        connection.execute("vacuum taskharbor.history")
+        nothing = "select taskharbor.prune_v1(0, 0, 500)"
+        pages = [pages_of(connection, nothing) for _ in range(4)]
+        assert max(pages[1:]) < 40, pages  # the first plans its statements, too
+        assert number(connection, "true") == LARGE // 5 * 4
+
+
 def test_jobs_that_are_needed_are_not_checked_by_every_prune():
     """Done jobs that one dead job depends on: they stay, and each round checks each of them once."""
     with psycopg.connect(made(), autocommit=True) as connection:

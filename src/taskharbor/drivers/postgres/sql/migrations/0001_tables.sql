@@ -108,12 +108,13 @@ create index history_dead_ids on history (id) where state = 6;
 create index history_cancelled on history (id) where state = 7;
 create index history_strange on history (id) where state < 5 or state > 7;
 create index history_cancelled_flow on history (coalesce(flow_id, '')) where state + 0 = 7 and flow_id is not null;
--- For counts and names of queues, and what a prune scans, flow by flow: the first index holds what has no keep_for, the
--- others the rest. No value of a damaged record may overflow in an index.
-create index history_queue on history (queue, state, coalesce(flow_id, ''), finished_at, id) where keep_for is null;
-create index history_kept_queue on history (queue, state) where keep_for is not null;
-create index history_kept on history ((finished_at + least(greatest(keep_for, 0), 315360000000000)), id)
-    where state in (5, 7) and keep_for is not null;
+-- For counts and names of queues.
+create index history_queue on history (queue, state);
+-- What a prune scans: first what has a keep_for, then the rest, each by the moment at which it ends. No value of a damaged
+-- record may overflow in an index.
+create index history_ends on history
+    (num_nulls(keep_for), (finished_at + coalesce(least(greatest(keep_for, 0), 315360000000000), 0)), id)
+    where state in (5, 7);
 
 -- An idempotency key lives as long as its record, in either table.
 create table keys (
@@ -166,17 +167,9 @@ create table followed (id text collate "C" primary key);
 -- Cancelled flows, as long as they have a record.
 create table flows (flow_id text collate "C" primary key);
 
--- One row each: after which record the next prune starts, of those without and with a keep_for.
+-- After which record the next prune starts, of those with a keep_for (nulls = 0) and without (1).
 create table prune_place (
-    one boolean primary key default true check (one),
-    queue text collate "C" not null,
-    state smallint not null,
-    flow text collate "C" not null,
-    finished_at bigint not null,
-    id text collate "C" not null
-);
-create table kept_place (
-    one boolean primary key default true check (one),
+    nulls integer primary key,
     ends bigint not null,
     id text collate "C" not null
 );

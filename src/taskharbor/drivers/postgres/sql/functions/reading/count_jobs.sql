@@ -32,11 +32,8 @@ begin
             (select f.reads from unnest(array[@done@, @dead@, @cancelled@]::smallint[], array['done', 'dlq', 'cancelled'])
                 as f(state, reads), lateral (
                     -- `between` keeps the planner from partial indexes by id, which it may take for small.
-                    (select from history h where h.queue = q.queue collate "C" and h.state between f.state and f.state
-                     and h.keep_for is null limit p_cap)
-                    union all
-                    (select from history h where h.queue = q.queue collate "C" and h.state between f.state and f.state
-                     and h.keep_for is not null limit p_cap)) as y)
+                    select from history h where h.queue = q.queue collate "C" and h.state between f.state and f.state
+                    limit p_cap) as y)
         ) as x group by 1, 2
         union all
         select j.queue, state_of(j.state, j.run_at, j.wake, p_now), count(*) from jobs j

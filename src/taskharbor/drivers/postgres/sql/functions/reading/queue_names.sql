@@ -21,9 +21,7 @@ begin
             union all
             (select j.queue from jobs j where j.queue > here and j.state = @blocked@ order by j.queue limit 1)
             union all
-            (select h.queue from history h where h.queue > here and h.keep_for is null order by h.queue limit 1)
-            union all
-            (select h.queue from history h where h.queue > here and h.keep_for is not null order by h.queue limit 1)
+            (select h.queue from history h where h.queue > here order by h.queue limit 1)
             union all
             (select s from unnest(strange) as s where s > here collate "C" order by s collate "C" limit 1)) as x);
         exit when here is null;
