@@ -110,6 +110,22 @@ def test_an_outage_is_bridged_and_a_lasting_one_says_what_is_unknown(waits: Wait
             call(colour, harbor.client, harbor, "pause", "mail")
 
 
+def test_a_store_that_is_busy_is_asked_until_the_time_is_over(waits: Waits, colour: str) -> None:
+    class Busy(MemoryDriver):
+        left = 9
+
+        async def counts(self, now: Any, cap: int | None = None) -> dict[str, dict[str, int]]:
+            self.left -= 1
+            if self.left < 0:
+                return {}
+            error = BackendUnavailable("busy")
+            error.passing = True
+            raise error
+
+    with Harbor(Busy("memory://")) as harbor:
+        assert call(colour, harbor.client, harbor, "counts") == {}
+
+
 def test_a_call_to_a_store_that_does_not_respond_ends_within_its_time(colour: str) -> None:
     class Silent(MemoryDriver):
         async def counts(self, now: Any, cap: int | None = None) -> dict[str, dict[str, int]]:

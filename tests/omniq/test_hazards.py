@@ -404,6 +404,22 @@ def test_hazard_21_failed_jobs_can_be_purged(q, store):
     assert set(store.scores("idx:failed")) == {"f3", "f4"}
 
 
+def test_a_purge_takes_the_entry_that_it_found_at_the_end(q, store):
+    """Of jobs that failed in the same millisecond, too: searching from the other end is what takes long."""
+    publish(q, "twice", max_attempts=1)
+    q.ack_fail("jobs", "twice", taken(q).lease_token, now_ms_override=NOW)
+    store.client.lpush("{jobs}:failed", *["other"] * 1000, "twice")
+    assert q.purge_failed("jobs", before_ms=NOW + 1, max_purge=1) == 1
+    assert store.lines("failed") == ["twice", *["other"] * 1000]
+
+
+def test_a_key_of_another_program_is_left_alone(q, store):
+    store.client.set("{jobs}:meta", "theirs")
+    publish(q, "one")
+    taken(q)
+    assert store.client.get("{jobs}:meta") in ("theirs", b"theirs")
+
+
 def test_hazard_21_child_counters_end_by_themselves(q, raw):
     q.childs_init("batch", 2, ttl_ms=50_000)
     q.child_ack("batch", "a")

@@ -149,9 +149,11 @@ class BackendUnavailable(DriverError):
     """The store cannot be reached. The client library's own exception is the cause.
 
     `lasting`: waiting will not help (a wrong password, a file that is not a database), so a worker does not start.
+    `passing`: the store answered that it is busy with another call, so a call is tried again until its time is over.
     """
 
     lasting: bool = False
+    passing: bool = False
 
 
 class HandlerSignal(Exception):

@@ -25,7 +25,7 @@ from taskharbor.drivers.redis import tls
 from taskharbor.drivers.redis.endpoint import AWAY, AWAY_WORDS, FULL
 from taskharbor.drivers.redis.options import OURS, RedisOptions, hosts_of, parse
 from taskharbor.drivers.redis.resp import cause_of
-from taskharbor.drivers.redis.scripts import Script, binary, compose, pack, tuned
+from taskharbor.drivers.redis.scripts import Script, anchors, binary, compose, pack, tuned
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.omniq.operations import OmniqCall
@@ -72,9 +72,7 @@ class _Server:
     def prepared(self, operation: OmniqCall[Any]) -> tuple[Script, tuple[Any, ...]]:
         now, *rest = operation.arguments
         argument = pack((now, self._is_cluster, operation.base[1:-1], *map(_packable, rest)))
-        keys = [f"{operation.base}:meta".encode()]
-        if self._is_cluster:  # see `anchors` in drivers/redis/scripts.py
-            keys.append(f"{operation.base}:th:meta".encode())
+        keys = [key.encode() for key in anchors(operation.base[1:-1], self._is_cluster)]
         return tuned(script(operation.script), self._indexed, self._database), (len(keys), *keys, argument)
 
 

@@ -12,6 +12,7 @@ is unknown now.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
 import time
@@ -36,6 +37,7 @@ Follow = Callable[[Callable[[], Awaitable[datetime]]], Awaitable[Any]]
 RESOLUTION_S = 0.001  # of every clock here: what is left after rounding is not worth waiting for
 MAX_TRIES = 5
 FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: 0.75 to 1.5 seconds in all
+MAX_PAUSE_S = 1.0  # while the store is busy
 
 NO_LOOP = (
     "awaited calls need a running event loop of asyncio, and this thread has none: under trio and other loops call the "
@@ -77,8 +79,8 @@ class StoreCall:
         return StoreCall(self.store, self.access, self.deadline - self._began, what or self.what)
 
     async def ask(self, send: Act[T]) -> T:
-        """What `send` returns. It may be called several times: until it succeeds, fails five times, or its time is
-        over."""
+        """What `send` returns. It may be called several times: until it succeeds, fails five times for another reason
+        than that the store is busy, or its time is over."""
         limit = self.access.limit(self.deadline)
         if limit is None:
             return await self._tries(send)
@@ -99,7 +101,7 @@ class StoreCall:
         access = self.access
         closings = access.closings()
         pause = FIRST_PAUSE_S
-        for number in range(1, MAX_TRIES + 1):
+        for number in itertools.count(1):
             self.tries += 1
             try:
                 driver = await access.driver(self.deadline)
@@ -109,14 +111,14 @@ class StoreCall:
                 if self.is_over():
                     raise self.spent() from self.cause(error)
                 self.last = error
-                if number == MAX_TRIES or access.closings() != closings:
+                if (number >= MAX_TRIES and not error.passing) or access.closings() != closings:
                     raise self.refused(error) from self.cause(error)
             await access.sleep(min(pause + pause * random.random(), self.left()))
             if access.closings() != closings:
                 raise self.refused(self.last) from self.cause()
             if self.is_over():
                 break
-            pause *= 2
+            pause = min(2 * pause, MAX_PAUSE_S)
         raise self.spent() from self.cause()
 
     def left(self) -> float:

@@ -39,6 +39,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError
 LOST = (ConnectionError, TimeoutError, OSError)
 AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
 AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
+BUSY = "Redis is busy: a script of another call has run for longer than its busy-reply-threshold (5 s by default)"
 FULL = "Redis is full (maxmemory): it refuses new jobs until there is room; raise maxmemory, or prune or delete jobs"
 DENIED = ("NOPERM", "user executing the script", "ACL failure in script")  # words of errors about permissions
 NOT_ALLOWED = (
@@ -269,6 +270,10 @@ def refused(endpoint: Endpoint, error: ResponseError) -> Exception:
     word = (str(error).split() or [""])[0].strip(":")
     if word == "OOM":
         return BackendUnavailable(FULL)
+    if word == "BUSY":
+        made = BackendUnavailable(BUSY)
+        made.passing = True
+        return made
     if isinstance(error, AuthenticationError) or word in AWAY_WORDS:
         return endpoint.unavailable(error)
     if "DB index is out of range" in str(error):

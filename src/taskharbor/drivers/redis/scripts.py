@@ -143,8 +143,9 @@ def wake(database: int) -> str:
 
 
 def anchor(hash_tag: str) -> str:
-    """The key by which a Cluster finds the node for a script. It never exists."""
-    return f"{{{hash_tag}}}:meta"
+    """The key by which a Cluster finds the node for a script. It never exists. Scripts delete it as their
+    first write, so its name is ours: `meta` may be another program's."""
+    return f"{{{hash_tag}}}:th:anchor"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -152,7 +153,7 @@ def anchors(hash_tag: str, cluster: bool) -> tuple[str, ...]:
     """The keys that a script is given. On a Cluster two: while a hash slot moves, a server that has only some of its
     keys refuses a script with two missing keys (TRYAGAIN), but would run one with a single key on what it has."""
     first = anchor(hash_tag)
-    return (first, f"{{{hash_tag}}}:th:meta") if cluster else (first,)
+    return (first, f"{{{hash_tag}}}:th:anchor:2") if cluster else (first,)
 
 
 def by_hash(script: Script, hash_tag: str, argument: bytes, cluster: bool = False) -> Command:

@@ -15,6 +15,7 @@ while gone < most do
     if th.open_dependents(q, id) > 0 then
       back = back + 1
     else
+      th.take_from_tail(at, id)
       th.forget(q, id, job)
       gone = gone + 1
     end

@@ -202,6 +202,12 @@ function out_of_list(q, list, id)
   return call('LREM', list, size <= SHORT and 1 or nearer_end(q, list, id, size), id)
 end
 
+-- Remove an id from the tail of a list. `th.remove` finds it removed.
+function th.take_from_tail(list, id)
+  taken[list] = taken[list] or {}
+  taken[list][id] = call('LREM', list, -1, id) > 0 or nil
+end
+
 -- Remove a ready job from its list, and with it up to `most` in all that stand near it, are in a set, and ready: a long list is searched
 -- once for all of them. The caller does with each of them what comes with `th.remove`, which finds them removed. Returns their ids.
 function th.take_with_neighbours(q, id, job, set, most)
