@@ -18,7 +18,7 @@ from taskharbor import Client, JobRequest
 PATIENCE_S = 30.0
 CHECKS = ("CALL", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")  # after these, Python checks for signals
 FOLDER = taskharbor.__path__[0]
-TRACED = (f"{FOLDER}/client", f"{FOLDER}/drivers", threading.__file__)
+TRACED = (f"{FOLDER}/client", f"{FOLDER}/store", f"{FOLDER}/drivers", threading.__file__)
 
 
 class Interrupted(BaseException):
