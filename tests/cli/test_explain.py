@@ -133,7 +133,7 @@ def test_it_is_blocked_the_dead_first(dsn: str):
         JobRecord(id="j1", type="x", depends_on=("w", "d", "c"), flow_id="f"),
         JobRecord(id="w", type="x", flow_id="f", queue="slow"),
         JobRecord(id="d", type="y", flow_id="f"),
-        JobRecord(id="c", type="z", flow_id="f", queue="slow"),
+        JobRecord(id="c", type="z", flow_id="other", queue="slow"),  # what is cancelled in its own flow takes it along
     )
     kill(dsn, "d")
     within(dsn, lambda driver, now: driver.cancel(["c"], now))

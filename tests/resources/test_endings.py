@@ -216,7 +216,7 @@ async def test_at_a_shutdown_that_does_not_wait(bench: Bench, colour: str) -> No
     await scene.left.wait()
     await running
     assert [line for line in scene.journal if line[0] in "+-h"] == [*OPENED, *closed()]
-    assert {line.partition(" sees ")[2] for line in scene.journal if " sees " in line} <= {"CancelledError", "Snooze"}
+    assert {line.partition(" sees ")[2] for line in scene.journal if " sees " in line} <= {"CancelledError", "Shutdown"}
     info = await bench.info("j")
     assert (info.state, info.job.attempts) == ("ready", 0)
 

@@ -51,7 +51,8 @@ def is_awaited(call: str) -> bool:
     """Whether a call is a coroutine, or is iterated with `async for`."""
     place, _, name = call.partition(".")
     value = getattr(next(each for each in PLACES if each.__name__ == place), name)
-    return inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+    iterated = str(inspect.signature(value).return_annotation).startswith("AsyncIterator")
+    return iterated or inspect.iscoroutinefunction(value)
 
 
 async def listed(items: AsyncIterator[Any]) -> list[Any]:
@@ -189,7 +190,12 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "FlowHandle.aresult": lambda world: world.flow.aresult(0.05),
     "FlowHandle.acancel": lambda world: world.flow.acancel(),
     "FlowHandle.arequeue": lambda world: world.flow.arequeue(),
+    "FlowHandle.info": lambda world: world.flow.info(),
     "FlowHandle.ainfo": lambda world: world.flow.ainfo(),
+    "FlowHandle.wait": lambda world: world.flow.wait(0.05),
+    "FlowHandle.await_": lambda world: world.flow.await_(0.05),
+    "FlowHandle.watch": lambda world: list(world.flow.watch(0.05)),
+    "FlowHandle.awatch": lambda world: listed(world.flow.awatch(0.05)),
     "FlowRun.result": lambda world: world.run.result(0.05),
     "FlowRun.cancel": lambda world: world.run.cancel(),
     "FlowRun.requeue": lambda world: world.run.requeue(),

@@ -13,7 +13,7 @@ import pytest
 from taskharbor import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.drivers import Driver, WrappedDriver, open_driver
 from taskharbor.drivers.wrapped import VERBS
-from taskharbor.store import session as retries
+from taskharbor.store import access as retries
 from tests import lanes
 from tests.stall.calls import CALLS, LONG, PARTS, World, all_made, found
 

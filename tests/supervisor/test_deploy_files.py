@@ -243,7 +243,7 @@ def test_times_and_responses_on_the_page_are_right() -> None:
     assert f"{signal.SIGRTMIN.value} to {signal.SIGRTMAX.value} s after the supervisor" in page
     assert f"for {supervisor.SILENT_AFTER_S:g} s, the log says so" in page
     assert f"that is {heart.OVERDUE_S:g} s past its timeout" in page
-    pauses = f"after {roles.FIRST_PAUSE_S:g}, 1, 2 … {roles.MAX_PAUSE_S:g} s"
-    assert f"{pauses} if it keeps dying within {roles.STEADY_S:g} s" in page
+    assert f"before the next start: {roles.FIRST_PAUSE_S:g}, 1, 2 … {roles.MAX_PAUSE_S:g} s." in page
+    assert f"A process that has served for {roles.STEADY_S:g} s begins anew with" in page
     for event in re.findall(r"event=(\w+)", page):
         assert hasattr(events, event) or hasattr(process_events, event), event

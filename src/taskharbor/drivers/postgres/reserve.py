@@ -34,6 +34,7 @@ from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.outcome import Retry
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import to_us
 
 MAX_JOBS = 10_000  # of one reserve: more would make tokens by the megabyte
@@ -131,6 +132,9 @@ class _GivenUp(NamedTuple):
     queues: list[str]
     given: tuple[Any, ...]  # to the function, from the time on
     ends: datetime  # of its leases
+
+    def __repr__(self) -> str:
+        return shown(self, "queues", "ends")
 
 
 class ScanStart:
