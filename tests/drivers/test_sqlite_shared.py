@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -108,7 +109,8 @@ def test_a_fork_inside_a_transaction_does_not_wait(tmp_path, coroutine, wait):
             shared: Any = driver.transaction(lease) if coroutine else driver.transaction_sync(lease)
             connection = await shared.__aenter__() if coroutine else shared.__enter__()
             connection.execute("CREATE TABLE orders (id INTEGER)")
-            waiting = asyncio.create_task(driver.enqueue([job("b", payload=LARGE)], NOW))
+            another = Context()  # what the transaction's own task starts would be refused
+            waiting = asyncio.create_task(driver.enqueue([job("b", payload=LARGE)], NOW), context=another)
             await until_it_waits(driver)
             child = forked(lambda: uses(path))
             reported = said(*child) if wait else None
