@@ -5,9 +5,11 @@ import logging
 import sqlite3
 import threading
 from contextlib import asynccontextmanager
+from contextvars import Context
 
 import pytest
 
+from taskharbor import BlockingCall
 from taskharbor.drivers import (
     Ack,
     BackendUnavailable,
@@ -218,7 +220,7 @@ async def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
             held = await take(driver)
             shared = driver.transaction(held.lease)
             async with shared:
-                waiting = asyncio.create_task(driver.enqueue([job("b")], NOW))
+                waiting = asyncio.create_task(driver.enqueue([job("b")], NOW), context=Context())
                 assert (await asyncio.wait([waiting], timeout=0.05))[1] == {waiting}
                 assert (await driver.inspect("a", NOW)).state == "inflight"
                 assert await asyncio.to_thread(warned.wait, 20)
@@ -229,13 +231,12 @@ async def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
         transaction.logger.removeHandler(listener)
 
 
-async def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):
-    monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", 0.1)
+async def test_waiting_for_oneself_is_refused_at_once(driver):
     async with opened(driver):
         held = await take(driver)
         shared = driver.transaction(held.lease)
         async with shared:
-            with pytest.raises(BackendUnavailable, match="must not await another call"):
+            with pytest.raises(BlockingCall, match=r"inside ctx.transaction\(\) this call would wait"):
                 await driver.enqueue([job("b")], NOW)
         await shared.rollback()
         await driver.enqueue([job("b")], NOW)

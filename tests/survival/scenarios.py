@@ -42,7 +42,11 @@ SCENARIOS = (
         "clocks",
         "Wrong clocks",
         "no job claimed twice",
-        {**_MEMORY, "sqlite": "the processes of one machine share its clock"},
+        {
+            **_MEMORY,
+            "sqlite": "the processes of one machine share its clock; steps of it are tested apart "
+            "(tests/drivers/test_sqlite_clock.py)",
+        },
     ),
     Scenario(
         "backlog",
