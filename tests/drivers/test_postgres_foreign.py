@@ -47,10 +47,16 @@ def test_a_renamed_schema_is_refused(address, beside):
     asyncio.run(scenario())
 
 
-def test_a_schema_of_any_name_is_not_taken_for_a_renamed_one(address):
+@pytest.mark.parametrize(("made", "found"), [("off", "off"), ("off", "on"), ("on", "off"), ("on", "on")])
+def test_a_schema_of_any_name_is_not_taken_for_a_renamed_one(address, made, found):
+    """Whichever sessions quote all identifiers: those that make it, or those that find it."""
+
     async def scenario() -> None:
-        for name in ("Jobs", "my%20jobs", "a%22b", "table"):
-            for _ in range(2):
+        for quotes in (made, found):
+            setting = f"alter database %I set quote_all_identifiers = {quotes}"
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.execute(f"do $$ begin execute format('{setting}', current_database()); end $$".encode())
+            for name in ("taskharbor", "Jobs", "my%20jobs", "a%22b", "a,b", "table"):
                 async with opened(f"{address}?schema={name}"):
                     pass
 

@@ -251,8 +251,10 @@ def test_prune_of_what_was_kept_long_enough(store):
     """Those held back are behind it in the next call, and do not stop those that come after them."""
     prune = f"select taskharbor.prune_v1(0, {TICKS}, 1000)"
     with store.transaction(force_rollback=True):
-        fill(store, "history", "a", 5, 3000, finished="n", keep_for="5", flow="'flow1'")
-        fill(store, "history", "b", 7, 3000, finished="n + 5000", keep_for="5")
+        fill(store, "history", "a", 5, 12_000, finished="n", keep_for="5", flow="'flow1'")
+        fill(store, "history", "b", 7, 3000, finished="n + 20000", keep_for="5")
         gone = [store.execute(prune.encode()).fetchone()[0] for _ in range(8)]
-        assert gone == [0, 0, 0, 1000, 1000, 1000, 0, 0], "a dead job holds the flow"
+        assert gone == [0, 0, 1000, 1000, 1000, 0, 0, 0], "a call checks 5,000 that are held back"
+        kept = "select left(id, 1), count(*) from taskharbor.history where keep_for is not null group by 1"
+        assert store.execute(kept.encode()).fetchall() == [("a", 12_000)], "a dead job holds the flow"
         assert pages_of(store, prune) < 20_000

@@ -153,17 +153,24 @@ async def _refuse_renamed(connection: psycopg.AsyncConnection[Any], schema: str)
     """DriverError if the schema had another name when it was created: its functions go on with the tables of that name,
     which are those of another store, or of none."""
     cursor = await connection.execute(
-        "select (select c from unnest(p.proconfig) as c where c like 'search_path=%%') from pg_proc p "
-        "join pg_namespace n on n.oid = p.pronamespace where n.nspname = %s and p.proname = %s "
-        "and not format('search_path=%%s, pg_temp', quote_ident(n.nspname)) = any(p.proconfig)",
+        "select c from pg_proc p join pg_namespace n on n.oid = p.pronamespace, unnest(p.proconfig) as c "
+        "where n.nspname = %s and p.proname = %s and c like 'search_path=%%'",
         (schema, f"reserve_queue_v{statement.VERSION}"),
     )
-    if (row := await cursor.fetchone()) is not None:
-        made_for = str(row[0]).removeprefix("search_path=").removesuffix(", pg_temp")
+    row = await cursor.fetchone()
+    if row is not None and (made_for := _first_of(str(row[0]).removeprefix("search_path="))) != schema:
         raise DriverError(
             f"the schema {schema!r} was renamed or copied: its functions use the tables of {made_for}, expected those "
             f"of {schema!r}. Rename it back, or restore its tables into a schema that `taskharbor migrate` has made"
         )
+
+
+def _first_of(search_path: str) -> str:
+    """The first name in a search_path. Whether it is quoted there is up to the sessions that wrote it
+    (quote_all_identifiers), and says nothing."""
+    if (found := re.match(r'"((?:[^"]|"")*)"', search_path)) is not None:
+        return found[1].replace('""', '"')
+    return search_path.partition(",")[0]
 
 
 async def migrate(connection: psycopg.AsyncConnection[Any], options: PostgresOptions) -> int:
