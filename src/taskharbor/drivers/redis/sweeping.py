@@ -22,7 +22,7 @@ from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 logger = logging.getLogger("taskharbor.drivers.redis")
-MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next
+MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next; a script that searches a list counts as SCRIPT_IDS
 SCRIPT_IDS = 200  # of them in one script
 LIST_WINDOW = 5000  # entries of a list that one script reads
 LIST_OVERLAP = 500  # entries that are read twice: others may remove some in between
@@ -59,25 +59,26 @@ class Sweeper:
         while waiting and left > 0:
             self._swept = queue = waiting.popleft()
             try:
-                checked, is_over = await self.sweep(queue, now)
+                spent, is_over = await self.sweep(queue, now)
             except DriverError as error:  # another queue is not the worse for it
                 if isinstance(error, BackendUnavailable) and not self._store.router.divides:
                     raise
                 logger.warning("queue %s cannot be swept: %s", queue, error)
-                checked, is_over = SCRIPT_IDS, True
-            left -= max(SCRIPT_IDS // 10, checked)
+                spent, is_over = SCRIPT_IDS, True
+            left -= max(SCRIPT_IDS // 10, spent)
             if not is_over:
                 waiting.append(queue)
 
     async def sweep(self, queue: str, now: int) -> tuple[int, bool]:
-        """Check the next slice of a queue; returns how many ids that were, and whether it was the last one."""
+        """Check the next slice of a queue; returns how many ids that were, or stand for what it cost to search lists
+        for a few, and whether it was the last slice."""
         store = self._store
         home = store.router.home_of(queue)
         args = ScriptCall("sweep", now=now, home=home, queue=queue, id_count=SCRIPT_IDS, key_count=SCRIPT_IDS)
         checked, restored, shown, doubtful, located, is_over, flows = await store.run(args)
         await store.router.restore_locations(queue, [id for data in located if (id := name_of(data)) is not None])
         await store.router.restore_flows(queue, [flow for data in flows if (flow := name_of(data)) is not None], now)
-        lost = await self._missing(queue, doubtful) if doubtful else []
+        lost, searches = await self._missing(queue, doubtful)
         if lost:
             records = [(binary(id), binary(state), binary(since)) for _, id, state, since in lost]
             restored += await store.run(ScriptCall("restore_records", now=now, home=home, queue=queue, records=records))
@@ -90,12 +91,14 @@ class Sweeper:
                 ", ".join(text_of(id) for id in shown[:5]) + (" …" if restored > 5 else ""),
             )
         await store.router.deliver([queue])
-        return int(checked), bool(is_over)
+        return max(int(checked), SCRIPT_IDS * searches), bool(is_over)
 
-    async def _missing(self, queue: str, doubtful: list[Any]) -> list[Any]:
-        """Those that are not in the list that they should be in. It is read whole, some entries at a time, from the end
-        to the head: so nothing is missed while others append and take."""
+    async def _missing(self, queue: str, doubtful: list[Any]) -> tuple[list[Any], int]:
+        """Those that are not in the list that they should be in, and how many scripts it took to find out. A list is
+        read whole, some entries at a time, from the end to the head: so nothing is missed while others append and
+        take."""
         lost: list[Any] = []
+        scripts = 0
         for list_key in {one[0] for one in doubtful}:
             missing = {one[1]: one for one in doubtful if one[0] == list_key}
             skip, size = 0, 1
@@ -109,11 +112,12 @@ class Sweeper:
                     count=LIST_WINDOW,
                 )
                 found, size = await self._store.run(args)
+                scripts += 1
                 for id in found:
                     missing.pop(id, None)
                 skip += LIST_WINDOW - LIST_OVERLAP
             lost += missing.values()
-        return lost
+        return lost, scripts
 
 
 # What other programs damaged, in sentences for `taskharbor doctor`
