@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
+from taskharbor.drivers import Ack, BackendUnavailable, JobRecord, State
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
 from taskharbor.drivers.redis.cluster_router import ClusterRouter
@@ -158,9 +158,13 @@ def test_a_search_that_a_dead_node_stops_is_an_outage() -> None:
         endpoint = driver.store.endpoint
         assert isinstance(endpoint, ClusterEndpoint)
         endpoint._hash_slots.append((1, 0, ("127.0.0.1", free_port())))  # a primary that nobody reaches
-        calls = (lambda: driver.results(["a"]), lambda: driver.inspect("a", NOW), lambda: driver.counts(NOW))
-        for call in calls:
+        await driver.enqueue([job("b", "one")], NOW)
+        for call in (lambda: driver.results(["a"]), lambda: driver.inspect("a", NOW)):
             with pytest.raises(BackendUnavailable):
                 await call()
+        with pytest.raises(BackendUnavailable):
+            await driver.results(["a", "b"])
+        assert (await driver.inspect("b", NOW)).state is State.READY
+        assert await driver.counts(NOW) == {"one": {"ready": 1}}  # those that can be reached
 
     live(story, "cluster")

@@ -220,6 +220,7 @@ class ClusterEndpoint(Endpoint):
     async def size(self) -> int:
         """How many keys the nodes have that answer."""
         found = await self.each([self._ask_node(address, "DBSIZE") for address in self.primaries()])
+        self.left_out += any(isinstance(size, BackendUnavailable) for size in found)
         return sum(size for size in found if not isinstance(size, BackendUnavailable))
 
     async def scan_step(
@@ -234,7 +235,8 @@ class ClusterEndpoint(Endpoint):
         except BackendUnavailable:
             if len(primaries) == 1:
                 raise
-            cursor, keys = b"0", []  # its keys are left out
+            self.left_out += 1
+            cursor, keys = b"0", []
         if cursor == b"0":
             node += 1
         return None if node == len(primaries) else (node, cursor), keys

@@ -126,6 +126,7 @@ class ClusterRouter(Router):
         except BackendUnavailable:
             if not partly or not (self._known or self._listed):
                 raise
+            self.endpoint.left_out += 1
             return sorted({*self._known, *(queue for _, queue in self._listed)})
         return self._known
 

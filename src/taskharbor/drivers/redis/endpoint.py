@@ -70,6 +70,7 @@ class Endpoint:
         self.options = options
         self._dsn = dsn
         self._pool = RedisPool(options, options.hosts[0]) if pool is None else pool
+        self.left_out = 0  # how often the keys of a node that did not answer were left out
         self.deadline = deadline  # by which every call ends, as `monotonic` counts
 
     async def open(self) -> None:

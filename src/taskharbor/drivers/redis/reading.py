@@ -187,8 +187,13 @@ class JobReader:
         return {id: records.info_of(reply, now) for (id, _), reply in zip(where, replies, strict=True) if reply}
 
     async def find_queues(self, ids: Sequence[str]) -> dict[str, str]:
-        """The queues of ids without a stored location."""
-        return await self.store.router.find(ids, await self.queues())
+        """The queues of ids without a stored location. If one is in none of them and not all nodes could be searched,
+        nobody knows whether it is gone."""
+        left_out = self.store.endpoint.left_out
+        found = await self.store.router.find(ids, await self.queues())
+        if self.store.endpoint.left_out != left_out and not found.keys() >= set(ids):
+            raise BackendUnavailable("Redis did not answer: a node that may have the job is away")
+        return found
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
         """The result of each job that is done, or of the last one that it was handed over to."""
