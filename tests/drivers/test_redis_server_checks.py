@@ -129,7 +129,7 @@ def test_scripts_that_the_server_forgot_are_loaded_again():
 
 
 def test_a_wait_is_woken_by_a_message_not_by_polling(monkeypatch):
-    monkeypatch.setattr(wait, "CHECK_EVERY_S", 1000.0)
+    monkeypatch.setattr(wait, "LOOK_EVERY_S", 1000.0)
 
     async def story(driver):
         assert await driver.reserve(["q"], NOW, LEASE, 1) == []
