@@ -74,9 +74,9 @@ NEEDED = {
         CLIENT SETNAME taskharbor | DBSIZE | DEL k | EVAL 1 1 k | EVALSHA 1 1 k | EXISTS k | GET k | HDEL k 1
         HEXISTS k 1 | HGET k 1 | HGETALL k | HINCRBY k 1 1 | HKEYS k | HLEN k | HMGET k 1 | HRANDFIELD k | HSCAN k 0
         HSET k 1 1 | HSETNX k 1 1 | HVALS k | INCR k | INCRBY k 1 | INFO | LINDEX k 0 | LLEN k | LPOP k | LPOS k 1
-        LPUSH k 1 | LRANGE k 0 0 | LREM k 1 1 | LTRIM k 0 0 | MGET k | PING | PUBLISH c 1 | RENAME k k | RPOP k
-        RPUSH k 1 | SADD k 1 | SCAN 0 | SCARD k | SELECT 0 | SET k 1 | SETNX k 1 | SISMEMBER k 1 | SMEMBERS k
-        SRANDMEMBER k | SREM k 1 | SSCAN k 0 | SUBSCRIBE c | TIME | TYPE k | ZADD k 1 1 | ZCARD k
+        LPUSH k 1 | LRANGE k 0 0 | LREM k 1 1 | LSET k 0 1 | LTRIM k 0 0 | MGET k | PING | PUBLISH c 1 | RENAME k k
+        RPOP k | RPUSH k 1 | SADD k 1 | SCAN 0 | SCARD k | SELECT 0 | SET k 1 | SETNX k 1 | SISMEMBER k 1 | SMEMBERS k
+        SMISMEMBER k 1 | SRANDMEMBER k | SREM k 1 | SSCAN k 0 | SUBSCRIBE c | TIME | TYPE k | ZADD k 1 1 | ZCARD k
         ZCOUNT k 0 0 | ZLEXCOUNT k - + | ZRANGE k 0 0 | ZRANGEBYLEX k - + | ZRANGEBYSCORE k 0 0 | ZREM k 1
         ZREVRANGE k 0 0 | ZSCAN k 0 | ZSCORE k 1
     """,
