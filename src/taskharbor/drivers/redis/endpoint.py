@@ -63,6 +63,7 @@ class Endpoint:
     """Calls to one server. `ClusterEndpoint` finds the server of a queue first, `SentinelEndpoint` the primary."""
 
     cluster = False
+    left_out = 0  # how often the keys of a node that did not answer were left out
 
     def __init__(
         self, options: RedisOptions, dsn: str, pool: RedisPool | None = None, deadline: float = math.inf
@@ -70,7 +71,6 @@ class Endpoint:
         self.options = options
         self._dsn = dsn
         self._pool = RedisPool(options, options.hosts[0]) if pool is None else pool
-        self.left_out = 0  # how often the keys of a node that did not answer were left out
         self.deadline = deadline  # by which every call ends, as `monotonic` counts
 
     async def open(self) -> None:
