@@ -62,7 +62,10 @@ async def test_what_a_reserve_was_given_up_for_ends_on_the_server(address, drive
 async def test_the_next_reserve_gives_back_what_one_in_doubt_has_leased(address, driver):
     """The reply was lost, twice: the server leased the jobs, and the caller has none of them."""
     now = await driver.server_time()
-    await driver.enqueue([JobRecord(id=name, type="t", attempts=0) for name in "abc"], now)
+    due = now - timedelta(seconds=5)
+    await driver.enqueue([JobRecord(id="a", type="t")], due)
+    assert await driver.reserve(["default"], due, timedelta(seconds=1), 1)
+    await driver.enqueue([JobRecord(id=name, type="t", attempts=2, run_at=due) for name in "bc"], now)
     run = driver._pool.run
 
     async def lost(*given, **named):
@@ -76,7 +79,8 @@ async def test_the_next_reserve_gives_back_what_one_in_doubt_has_leased(address,
     assert (await driver.counts(now))["default"] == {"inflight": 2, "ready": 1}
     later = now + timedelta(seconds=1)
     held = await driver.reserve(["default"], later, LEASE, 3, "w")
-    assert {(each.job.id, each.job.attempts, each.job.lost) for each in held} == {(name, 0, 0) for name in "abc"}
+    found = {(each.job.id, each.job.attempts, each.job.lost, each.job.run_at) for each in held}
+    assert found == {("a", 0, 1, None), ("b", 2, 0, due), ("c", 2, 0, due)}
 
 
 def test_a_blocking_call_that_is_given_up_ends_on_the_server():

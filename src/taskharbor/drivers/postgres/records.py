@@ -38,7 +38,7 @@ RESERVED_COLUMNS = (
 _NAMES = COLUMNS.split(", ")
 _RESERVED_NAMES = RESERVED_COLUMNS.split(", ")
 SCAN_FROM = _RESERVED_NAMES.index("scan_from")  # only the last row may have it: see reserve.py
-ATTEMPTS = _RESERVED_NAMES.index("attempts")
+RUN_AT, ATTEMPTS = _RESERVED_NAMES.index("run_at"), _RESERVED_NAMES.index("attempts")
 _RARE = _RESERVED_NAMES.index("rare")
 _RARE_COLUMNS = (  # as rare_columns.sql returns them
     "key, grp, group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, finished_at, "

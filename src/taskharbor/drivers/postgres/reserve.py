@@ -22,10 +22,12 @@ from taskharbor.drivers.postgres.pool import Runner
 from taskharbor.drivers.postgres.records import (
     ATTEMPTS,
     RESERVED_COLUMNS,
+    RUN_AT,
     SCAN_FROM,
     DamagedRecord,
     from_reserved_row,
     lost_before,
+    optional_moment,
     to_json,
 )
 from taskharbor.drivers.postgres.settle import settle_plain
@@ -92,12 +94,15 @@ class Reserving:
         return reserved
 
     async def _give_back(self, runner: Runner, now: datetime, within: float) -> None:
-        """Give back what reserves that were given up have leased all the same; no attempt and no loss is counted."""
+        """Give back, as they were, the jobs that reserves have leased although they were given up."""
         for reserve in list(self._in_doubt):
             again = (to_us(now), reserve.given[1], 0, *reserve.given[3:], None, self._options.durable_reserve)
             leased = call(self._options.schema, _AGAIN, array(reserve.queues), *again, columns=RESERVED_COLUMNS)
             rows = [row for row in await runner.run(lambda: rows_of(leased), within=within) if row[0] is not None]  # noqa: B023 - at once
-            back = [Retry(Lease(row[0], row[1], row[-1], reserve.ends), now, row[ATTEMPTS]) for row in rows]
+            back = [
+                Retry(Lease(row[0], row[1], row[-1], reserve.ends), optional_moment(row[RUN_AT]), row[ATTEMPTS])
+                for row in rows
+            ]
             if back:
                 await runner.run(lambda: settle_plain(self._options.schema, back, now), within=within)  # noqa: B023 - the same
             if back or reserve.ends <= now:
