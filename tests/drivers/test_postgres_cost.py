@@ -195,3 +195,25 @@ def test_prune_beside_a_transaction_that_stays_open():
         pages = [pages_of(connection, PRUNE) for _ in range((LARGE + LARGE // 10) // 500)]
         assert number(connection, "true") == 0
         assert max(pages) < min(pages) * 2 + 1000, pages
+
+
+COUNTED = """
+insert into taskharbor.jobs (id, queue, type, payload, priority, state, wake, run_at, due, seq, grp)
+select '{name}' || n, 'q' || mod(n, 100), 'work', repeat('x', 300)::bytea, 0, {state}, {wake},
+       nullif({wake}, 0), {wake}, n, {grp}
+from generate_series(1, 5000) as n
+"""
+
+
+def test_a_capped_count_of_many_queues_reads_no_jobs():
+    """Those of a hundred queues are everywhere in the table: each would be a page of its own."""
+    kinds = (("line", 2, 0, "null"), ("grouped", 2, 0, "'g'"), ("later", 1, TICKS + 1, "null"), ("over", 3, 1, "null"))
+    with psycopg.connect(made(), autocommit=True) as connection:
+        for name, state, wake, grp in kinds:
+            connection.execute(COUNTED.format(name=name, state=state, wake=wake, grp=grp).encode())
+        connection.execute("vacuum taskharbor.jobs")
+        call = f"select queue, state, n from taskharbor.count_jobs_v1({TICKS}, 50)"
+        rows = connection.execute(f"{call} where queue = 'q7'".encode()).fetchall()
+        pages = pages_of(connection, call)
+    assert sorted(rows) == [("q7", "ready", 150), ("q7", "scheduled", 50)]
+    assert pages < 100 * 50, f"{pages} pages for a hundred queues"

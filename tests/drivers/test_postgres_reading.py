@@ -137,7 +137,7 @@ def test_upcoming_of_a_thousand_queues(store):
     assert pages_of(store, call) < 30_000, "three lookups in an index for each, and a few for those that hold something"
 
 
-def test_upcoming_for_a_clock_that_is_behind():
+def test_upcoming_and_counts_for_a_clock_that_is_behind():
     """What a faster clock has brought into the line is there, and this one has to wait for it."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     later = {n: now + timedelta(seconds=n) for n in range(20)}
@@ -166,6 +166,11 @@ def test_upcoming_for_a_clock_that_is_behind():
             assert await driver.upcoming(["b"], now) == later[3]
             assert await driver.upcoming(["c", "b"], later[3]) == later[8]
             assert await driver.upcoming(["a", "b", "c"], later[8]) is None
+            assert await driver.counts(later[5], 9) == {
+                "a": {"ready": 2, "scheduled": 1},
+                "b": {"ready": 1},
+                "c": {"inflight": 1},
+            }
 
     asyncio.run(scenario())
 
