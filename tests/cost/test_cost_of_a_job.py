@@ -34,11 +34,10 @@ Cost = dict[str, int]
 
 CEILINGS: dict[str, dict[str, Cost]] = {
     "sqlite": {
-        "one": {"statements": 7},
+        "one": {"statements": 5},
         "many": {"statements": 8},
-        "blocking": {"statements": 7},
-        # Three of them ask for the store's time, and one of each transaction whether the clock was stepped.
-        "reserve and settle": {"statements": 13},
+        "blocking": {"statements": 5},
+        "reserve and settle": {"statements": 8},
     },
     "postgres": {
         "one": {"statements": 1, "round trips": 1, "bytes sent": 230, "bytes received": 80},

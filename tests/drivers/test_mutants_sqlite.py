@@ -53,7 +53,7 @@ MUTANTS = (
         "lease fence settle",
         (
             ("settle.py", "ends_at = from_us(job.moment) if", "ends_at = from_us(job.moment + 1) if"),
-            ("sql/ack.sql", "moment > :now", "moment >= :now"),
+            ("sql/ack.sql", "moment > {now}", "moment >= {now}"),
             ("sql/extend.sql", "moment > ?", "moment >= ?"),
         ),
         machine=True,

@@ -311,7 +311,7 @@ def test_the_plan_is_the_intended_one(fast_sqlite_folder, name):
 
     plan = asyncio.run(scenario())
     assert PLANS[name] in plan, plan
-    assert "SCAN taskharbor" not in plan
+    assert "SCAN taskharbor" not in plan.replace("SCAN taskharbor_meta", "")  # it has one row
     assert "TEMP B-TREE" not in plan
 
 

@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
@@ -26,7 +24,7 @@ from taskharbor.drivers.sqlite.own_call import is_below_own_write
 from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import extend, release, settle
-from taskharbor.drivers.sqlite.store_clock import Reading, before_step, follow_step, machine_time, server_time
+from taskharbor.drivers.sqlite.store_clock import Reading, before_step, follow_step, machine_time
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.drivers.wait_calls import WaitCall
@@ -116,12 +114,12 @@ class SqliteDriver(SqlDriver):
         return self._database
 
     async def server_time(self) -> datetime:
-        now = await self.database.read(lambda session: server_time(session, self._reading))
+        now = self._reading.present()
         if now is not None:
             return now
         if is_below_own_write(self.options.path):
             return machine_time(self._reading)
-        return await self.database.write(lambda session: follow_step(session, self._reading))
+        return await self.database.write(lambda session: follow_step(session, self._reading), inline=True)
 
     async def hindered(self) -> list[str]:
         """Which programs keep the -wal file from starting over, for an operator."""
@@ -143,15 +141,8 @@ class SqliteDriver(SqlDriver):
         if limit <= 0:
             return []
 
-        def work(session: WriteSession) -> tuple[list[Reserved], dict[str, int]]:
-            step = self._reading.step(session)
-            taken, seen = reserve(session, queues, now + step, lease_for, limit, worker)
-            if step:
-                taken = [structs.replace(each, lease=before_step(each.lease, step)) for each in taken]
-            return taken, seen
-
         taken, seen = await self.database.write(
-            work,
+            lambda session: reserve(session, queues, now, lease_for, limit, worker, self._reading.stepped),
             durable=False,  # a power cut that undoes it leaves the job ready
             inline=limit <= MAX_INLINE_JOBS,
         )
@@ -179,7 +170,7 @@ class SqliteDriver(SqlDriver):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         limit = self.options.max_payload
         return await self.database.write(
-            lambda session: settle(session, outcomes, now + self._reading.step(session), limit),
+            lambda session: settle(session, outcomes, now, limit, self._reading),
             inline=_are_small_outcomes(outcomes),
         )
 

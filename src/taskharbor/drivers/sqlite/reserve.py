@@ -16,7 +16,7 @@ import msgspec
 
 from taskharbor.drivers.sqlite.damage import damage_of
 from taskharbor.drivers.sqlite.records import COLUMNS, UNREADABLE, JobRow, lost_by, plain_record, record_of, sound_row
-from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
+from taskharbor.drivers.sqlite.session import QueueRow, QueueState, WriteSession
 from taskharbor.drivers.sqlite.statements import UNKNOWN_STATE, statement
 from taskharbor.drivers.sqlite.transitions import move_clock, set_aside
 from taskharbor.model.ids import new_tokens
@@ -38,12 +38,14 @@ _encode = msgspec.json.Encoder().encode
 class Grants:
     """The leases that one call grants."""
 
-    def __init__(self, session: WriteSession, now: datetime, lease_for: timedelta, worker: str, limit: int) -> None:
+    def __init__(
+        self, session: WriteSession, now: datetime, step: timedelta, lease_for: timedelta, worker: str, limit: int
+    ) -> None:
         self.session = session
-        self.began_at = now
-        self.now = to_us(now)
-        self.expires_at = now + lease_for
-        self.expires = to_us(self.expires_at)
+        self.began_at = now + step
+        self.now = to_us(self.began_at)
+        self.expires_at = now + lease_for  # by the clock of the worker, which has not followed the step yet
+        self.expires = to_us(self.expires_at + step)
         self.worker = worker
         self._tokens = new_tokens(limit)
         self._unwritten: dict[int, str] = {}  # num → token
@@ -168,12 +170,20 @@ class QueueScan:
 
 
 def reserve(
-    session: WriteSession, names: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
+    session: WriteSession,
+    names: Sequence[str],
+    now: datetime,
+    lease_for: timedelta,
+    limit: int,
+    worker: str,
+    stepped: int | None,
 ) -> tuple[list[Reserved], dict[str, int]]:
     """Take up to `limit` runnable jobs. If there were fewer, also return the last arrival in each queue: a `wait` is
-    for what comes later."""
-    grants = Grants(session, now, lease_for, worker, limit)
-    known, scans = _scans(grants, names, limit)
+    for what comes later. `stepped`: of the caller's last reading of the store's clock."""
+    found = [session.queue_before_reserve(name, to_us(now), stepped) for name in dict.fromkeys(names)]
+    states = [state for state in found if state is not None]
+    grants = Grants(session, now, states[0].step if states else timedelta(0), lease_for, worker, limit)
+    scans = _scans(grants, states, limit)
     if len(scans) == 1:
         scans[0].take(limit)
     else:
@@ -187,13 +197,12 @@ def reserve(
         _expire_at_once(session, grants)
     if len(grants.taken) == limit:
         return grants.taken, {}
-    return grants.taken, {queue.name: queue.arrived for queue in known}
+    return grants.taken, {state.queue.name: state.queue.arrived for state in states}
 
 
-def _scans(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[QueueRow], list[QueueScan]]:
-    """The queues that exist, and a scan of each that is not paused, brought to the present."""
+def _scans(grants: Grants, states: Sequence[QueueState], limit: int) -> list[QueueScan]:
+    """A scan of each queue that is not paused, brought to the present."""
     session, now = grants.session, grants.now
-    states = [state for name in dict.fromkeys(names) if (state := session.queue_before_reserve(name, now)) is not None]
     if any(state.store_is_damaged for state in states):
         for row in session.all(IN_UNKNOWN_STATE):
             set_aside(session, JobRow(*row), now)
@@ -201,12 +210,12 @@ def _scans(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[Queue
     serving = [state for state in states if not state.queue.paused]
     chunk = limit if len(serving) == 1 else limit // max(len(serving), 1) + 1
     scans = []
-    for queue, time_changes_it, has_group_in_turn, is_damaged in serving:
+    for queue, _, time_changes_it, has_group_in_turn, is_damaged in serving:
         if time_changes_it:
             move_clock(session, queue, now)
             session.flush_groups()
         scans.append(QueueScan(grants, queue, chunk, has_group_in_turn or time_changes_it or is_damaged))
-    return [state.queue for state in states], scans
+    return scans
 
 
 def _take_in_turns(grants: Grants, scans: Sequence[QueueScan], limit: int) -> None:

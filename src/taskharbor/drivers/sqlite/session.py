@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from datetime import timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ class QueueState(NamedTuple):
     """A queue before a reserve."""
 
     queue: QueueRow
+    step: timedelta  # by how much the store's clock was set since the caller read it
     time_changes_it: bool
     has_group_in_turn: bool
     store_is_damaged: bool  # somewhere in the store a record is in an unknown state
@@ -180,15 +182,17 @@ class WriteSession(ReadSession):
             self._queues[queue] = QueueRow(queue, *columns)
         return bool(is_stored)
 
-    def queue_before_reserve(self, name: str, now: int) -> QueueState | None:
+    def queue_before_reserve(self, name: str, now: int, stepped: int | None) -> QueueState | None:
         """A queue and what has to be done before a reserve from it; None if there is no such queue."""
-        self.execute(QUEUE_BEFORE_RESERVE, {"queue": name, "now": now})
+        self.execute(QUEUE_BEFORE_RESERVE, {"queue": name, "now": now, "stepped": stepped})
         rows = self.fetchall()
         if not rows:
             return None
-        *columns, time_changes_it, has_group_in_turn, is_damaged = rows[0]
+        *columns, step, time_changes_it, has_group_in_turn, is_damaged = rows[0]
         queue = self._queues[name] = QueueRow(name, *columns)
-        return QueueState(queue, bool(time_changes_it), bool(has_group_in_turn), bool(is_damaged))
+        return QueueState(
+            queue, timedelta(microseconds=step), bool(time_changes_it), bool(has_group_in_turn), bool(is_damaged)
+        )
 
     def forget_queue(self, name: str) -> None:
         """Delete the row of a queue whose last job may have gone."""

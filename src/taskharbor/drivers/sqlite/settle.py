@@ -18,6 +18,7 @@ from taskharbor.drivers.sqlite.enqueue import heir_of, plan_of, store_jobs
 from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, LEASED, JobRow, is_moment, maybe_us
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
+from taskharbor.drivers.sqlite.store_clock import Reading
 from taskharbor.drivers.sqlite.transitions import dependents_of, finish, hand_over, join, move_clock, release_dependents
 from taskharbor.model.bounds import check_outcome, clean_error
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
@@ -35,20 +36,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 def settle(
-    session: WriteSession, outcomes: Sequence[Outcome], now: datetime, max_payload: int
+    session: WriteSession, outcomes: Sequence[Outcome], now: datetime, max_payload: int, reading: Reading
 ) -> list[TaskHarborError | None]:
     """Apply outcomes one after the other; a refused one has its error in its place."""
-    moment = to_us(now)
     results: list[TaskHarborError | None] = []
+    at = None  # `now` as the store sees it, which plain acks need not ask for
     while len(results) < len(outcomes):
         start = len(results)
         plain = _plain_acks(outcomes, start)
-        acked = _ack_together(session, plain, moment) if plain else plain
+        acked = _ack_together(session, plain, to_us(now), reading.stepped) if plain else plain
         if len(acked) == len(outcomes):
             return [None] * len(outcomes)
+        at = at or now + reading.step(session)
         for outcome in outcomes[start : start + max(len(plain), 1)]:
             done = outcome.lease.job_id in acked
-            results.append(None if done else _settle_one(session, outcome, now, moment, max_payload))
+            results.append(None if done else _settle_one(session, outcome, at, max_payload))
     return results
 
 
@@ -81,10 +83,10 @@ def _as_text(result: bytes) -> str | None:
         return None
 
 
-def _ack_together(session: WriteSession, plain: dict[str, str], moment: int) -> Collection[str]:
+def _ack_together(session: WriteSession, plain: dict[str, str], moment: int, stepped: int | None) -> Collection[str]:
     """Try plain acks in one statement; returns the ids of those that were applied."""
     try:
-        given = {"now": moment, "given": _encode(plain).decode()}
+        given = {"now": moment, "stepped": stepped, "given": _encode(plain).decode()}
     except UnicodeEncodeError:  # an id or a token that cannot be stored, so no job has it
         return ()
     session.execute(ACK, given)
@@ -94,10 +96,8 @@ def _ack_together(session: WriteSession, plain: dict[str, str], moment: int) -> 
     return {id for (id,) in session.fetchall()}
 
 
-def _settle_one(
-    session: WriteSession, outcome: Outcome, now: datetime, moment: int, max_payload: int
-) -> TaskHarborError | None:
-    lease = outcome.lease
+def _settle_one(session: WriteSession, outcome: Outcome, now: datetime, max_payload: int) -> TaskHarborError | None:
+    lease, moment = outcome.lease, to_us(now)
     job = session.load(lease.job_id)
     refused = refusal(job, lease, moment)
     if refused is not None:

@@ -2,7 +2,8 @@
 
 In them `{columns}` stands for all columns of a job, `{light}` for the same without payload, result and trail, which may
 be large. `{unknown}` is the condition that a job is in an unknown state, `{stopped}` that it is in that or dead or
-cancelled. `{has_jobs}` is the condition of has_jobs.sql.
+cancelled. `{has_jobs}` is the condition of has_jobs.sql. `{now}` is the parameter `now` of a caller whose last reading
+of the store's clock had `stepped`, as the store sees it: see store_clock.py.
 """
 
 from __future__ import annotations
@@ -34,5 +35,11 @@ def statement(name: str) -> str:
     return text
 
 
-_MEANINGS = {"{columns}": COLUMNS, "{light}": LIGHT, "{unknown}": UNKNOWN_STATE, "{stopped}": STOPPED}
+_MEANINGS = {
+    "{columns}": COLUMNS,
+    "{light}": LIGHT,
+    "{unknown}": UNKNOWN_STATE,
+    "{stopped}": STOPPED,
+    "{now}": "(SELECT :now + stepped - ifnull(:stepped, stepped) FROM taskharbor_meta)",
+}
 _MEANINGS["{has_jobs}"] = statement("has_jobs")

@@ -2,8 +2,9 @@
 
 `taskharbor_meta` holds how far the machine's two clocks were apart, the one that is set and the one that only counts.
 When they have parted by more than a second, the clock was set (or the machine was asleep). The first process that reads
-it then moves all leases by the same step, in the same transaction. Other processes learn of it with their own next
-reading, a few seconds later. Until then the driver adds the step to the times that they give (`Reading.step`).
+it then moves all leases by the same step, in the same transaction. As long as they have not parted, a reading costs no
+look at the store. Other processes learn of a step with their own next reading, a few seconds later. Until then the
+driver adds it to the times that they give: `Reading.step`, and `{now}` in statements.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from taskharbor.model.times import from_ms
 STEP_US = 1_000_000  # smaller ones are followed as they come
 LOAD = "SELECT boot, apart, stepped FROM taskharbor_meta"
 SAVE = "UPDATE taskharbor_meta SET boot = ?, apart = ?, stepped = ?"
-STEPPED = "SELECT stepped FROM taskharbor_meta"
 STEP_LEASES = statement("step_leases")
 STEP_DUE = statement("step_due")
-NONE = timedelta(0)
+STEPPED = "SELECT stepped FROM taskharbor_meta"
 
 
 class Reading:
@@ -34,29 +34,26 @@ class Reading:
     def __init__(self) -> None:
         self.now = from_ms(0)
         self.stepped: int | None = None  # by how much the clock was set since the store was made; None: not read yet
+        self._apart = 0  # how far the machine's clocks were apart
 
-    def take(self, ms: int, stepped: int) -> datetime:
+    def present(self) -> datetime | None:
+        """A new reading, without a look at the store; None if the clock was set, or was never read: `follow_step`."""
+        ms, apart = _read()
+        if self.stepped is None or abs(apart - self._apart) > STEP_US:
+            return None
+        return self.take(ms, self._apart, self.stepped)
+
+    def take(self, ms: int, apart: int, stepped: int) -> datetime:
         """A new reading. It goes back with a step only."""
         now = from_ms(ms)
         self.now = max(self.now, now) if stepped == self.stepped else now
-        self.stepped = stepped
+        self.stepped, self._apart = stepped, apart
         return self.now
 
     def step(self, session: ReadSession) -> timedelta:
         """By how much the clock was set since the last reading."""
-        if self.stepped is None:
-            return NONE
         (stepped,) = session.one(STEPPED)
-        return timedelta(microseconds=stepped - self.stepped) if stepped != self.stepped else NONE
-
-
-def server_time(session: ReadSession, reading: Reading) -> datetime | None:
-    """The present; None if the clock was set: `follow_step` has to come first."""
-    boot, apart, stepped = session.one(LOAD)
-    ms, apart_now = _read()
-    if boot != _boot() or abs(apart_now - apart) > STEP_US:
-        return None
-    return reading.take(ms, stepped)
+        return timedelta(0) if self.stepped is None else timedelta(microseconds=stepped - self.stepped)
 
 
 def follow_step(session: WriteSession, reading: Reading) -> datetime:
@@ -65,12 +62,13 @@ def follow_step(session: WriteSession, reading: Reading) -> datetime:
     ms, apart_now = _read()
     step = apart_now - apart
     if boot != _boot():  # no process of ours has outlived that
-        session.do(SAVE, _boot(), apart_now, stepped)
+        apart = apart_now
+        session.do(SAVE, _boot(), apart, stepped)
     elif abs(step) > STEP_US:
-        stepped += step
-        session.do(SAVE, boot, apart_now, stepped)
+        apart, stepped = apart_now, stepped + step
+        session.do(SAVE, boot, apart, stepped)
         _step(session, step)
-    return reading.take(ms, stepped)
+    return reading.take(ms, apart, stepped)
 
 
 def machine_time(reading: Reading) -> datetime:

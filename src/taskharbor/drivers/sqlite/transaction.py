@@ -313,9 +313,7 @@ class SqliteTransactionSync:
                 sqlite3.Connection.set_authorizer(connection, None)
                 connection.row_factory, connection.text_factory = None, decode_any
                 session = WriteSession(connection)
-                refused = settle(session, [ack], now + self._reading.step(session), self._database.options.max_payload)[
-                    0
-                ]
+                [refused] = settle(session, [ack], now, self._database.options.max_payload, self._reading)
                 if refused is None:
                     session.flush()
                     connection.execute("COMMIT")
