@@ -9,11 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.cli.output import write_json
-from taskharbor.cli.table import Column, fit, plain_lines
+from taskharbor.cli.output import Column, fit, plain_lines, write_json
 from taskharbor.drivers import JobRecord
-from taskharbor.store.text import clean, first_line, one_line
-from taskharbor.store.timefmt import format_duration, relative
+from taskharbor.store.text import clean, first_line, format_duration, one_line, relative
 from tests.cli.shell import PATIENCE, at_terminal, environment, kill, program, store, taskharbor
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from taskharbor.cli import header_deadline
+from taskharbor.cli import dashboard_server
 from taskharbor.cli.dashboard_server import listen
 
 HALF = b"GET / HTTP/1.1\r\nHost: local"
@@ -19,12 +19,12 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_a_connection_with_half_a_header_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(header_deadline, "HEADER_S", 0.2)
+    monkeypatch.setattr(dashboard_server, "HEADER_S", 0.2)
 
     async def story() -> None:
         listening = listen("127.0.0.1", 0)
         listening.listen()
-        protocol = header_deadline.with_header_deadline()
+        protocol = dashboard_server.with_header_deadline()
         config = uvicorn.Config(answer, http=protocol, lifespan="off", log_level="critical", timeout_keep_alive=60)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -38,7 +38,7 @@ def test_a_connection_with_half_a_header_is_ended(monkeypatch: pytest.MonkeyPatc
                         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"ok"), 30)
                 assert await asyncio.wait_for(reader.read(), 30) == b""  # the server ended it
                 writer.close()
-            monkeypatch.setattr(header_deadline, "HEADER_S", 60.0)
+            monkeypatch.setattr(dashboard_server, "HEADER_S", 60.0)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(HALF)
             await writer.drain()

@@ -17,9 +17,8 @@ from taskharbor.cli.asking import Draft, confirm
 from taskharbor.cli.errors import EXIT_USAGE, CommandError, usage_error
 from taskharbor.cli.job_output import read_one
 from taskharbor.cli.options import checked_json, read_json
-from taskharbor.cli.output import write, write_answer, write_json, write_table
+from taskharbor.cli.output import Column, write, write_answer, write_json, write_table
 from taskharbor.cli.store import Operator, act, call_store, reveal
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
 from taskharbor.drivers.base import Driver
 from taskharbor.model.amendment import Amend
@@ -30,8 +29,7 @@ from taskharbor.model.job import JobInfo, JobRecord, Seen, State
 from taskharbor.model.times import round_up
 from taskharbor.ops import job_edit
 from taskharbor.store.redaction import Redaction
-from taskharbor.store.text import command, one_line, shell_word
-from taskharbor.store.timefmt import format_duration, format_moment
+from taskharbor.store.text import command, format_duration, format_moment, one_line, shell_word
 from taskharbor.tasks.payload_edit import edit_payload
 from taskharbor.tasks.signature import Signature
 

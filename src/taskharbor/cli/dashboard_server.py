@@ -1,6 +1,7 @@
 """How `taskharbor dashboard` listens: who is let in, on which address, and how it ends.
 
-A host that others can reach is refused unless there is a token or an access function.
+A host that others can reach is refused unless there is a token or an access function. Many connections on which no
+request arrives must not shut others out: each has HEADER_S for the header of each of its requests.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import click
 
 from taskharbor.cli.app import named
 from taskharbor.cli.errors import CommandError, usage_error
-from taskharbor.cli.header_deadline import MAX_CONNECTIONS, with_header_deadline
 from taskharbor.cli.store import open_existing_store
 from taskharbor.cli.target import Target
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 TOKEN = "TASKHARBOR_DASHBOARD_TOKEN"
 STOP_S = 2  # that open streams get to end
+HEADER_S = 10.0
+MAX_CONNECTIONS = 1_000  # beyond them the answer is 503; a process has at most 500 event streams
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -206,3 +208,43 @@ def run(app: Any, listening: socket.socket, beside: Coroutine[Any, Any, None] | 
         pass
     finally:
         listening.close()
+
+
+def with_header_deadline() -> type[asyncio.Protocol]:
+    """uvicorn's protocol, with that limit. From the header on, uvicorn and the pages have their own."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    base: Any = AutoHTTPProtocol
+
+    class HeaderDeadline(base):  # type: ignore[misc]  # its class is chosen when uvicorn is imported
+        _header_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._forget()
+
+        def _watch(self) -> None:
+            """Begin to wait for a header, or go on; stop when it is there."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._forget()
+            elif self._header_timer is None:
+                self._header_timer = asyncio.get_running_loop().call_later(HEADER_S, self._give_up)
+
+        def _give_up(self) -> None:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+        def _forget(self) -> None:
+            if self._header_timer is not None:
+                self._header_timer.cancel()
+                self._header_timer = None
+
+    return HeaderDeadline

@@ -11,10 +11,9 @@ import click
 import msgspec
 
 from taskharbor.cli.job_output import is_raw, job_lines, write_executions
-from taskharbor.cli.output import at_terminal, write, write_facts, write_hanging, write_json, write_table
+from taskharbor.cli.output import Column, at_terminal, style, write, write_facts, write_hanging, write_json, write_table
 from taskharbor.cli.selection import as_options, filtered, in_words
 from taskharbor.cli.store import Operator, act, call_store, reveal
-from taskharbor.cli.table import Column, style
 from taskharbor.cli.target import Target
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo
@@ -24,8 +23,7 @@ from taskharbor.ops.job_view import tries_of
 from taskharbor.store.diagnose import dead_commands, effects
 from taskharbor.store.redaction import Redaction
 from taskharbor.store.situation import Situation, read_dead
-from taskharbor.store.text import command, first_line, one_line, plural, was
-from taskharbor.store.timefmt import relative, with_distance
+from taskharbor.store.text import command, first_line, one_line, plural, relative, was, with_distance
 
 if TYPE_CHECKING:
     from taskharbor.store.summary import Summary
@@ -121,7 +119,7 @@ def write_dead(target: Target, typed: str, redaction: Redaction) -> None:
     dead, now = call_store(target, read)
     facts = json_output.whole(dead.info, redaction, now)
     if target.json:
-        would = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in effects(dead)]
+        would = json_output.findings(effects(dead))
         write_json({**facts, "requeue": would, "next": dead_commands(dead.info.job)}, one=is_raw(facts))
         return
     shown: dict[str, Any] = {name: facts[name] for name in _SHOWN}

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeAlias
 
-from taskharbor.cli.table import GAP, cut_front, display_width, in_colour, style
+from taskharbor.cli.output import GAP, cut_front, display_width, in_colour, style
 from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops.flow_view import FlowRow
 from taskharbor.ops.job_view import tries_of
 from taskharbor.store.ids import short_ids
 from taskharbor.store.redaction import HIDDEN
-from taskharbor.store.text import first_line, one_line
-from taskharbor.store.timefmt import format_duration
+from taskharbor.store.text import first_line, format_duration, one_line
 
 MAX_ROWS = 100
 MAX_DEPTH = 8  # to which steps are indented

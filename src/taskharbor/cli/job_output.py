@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.cli.output import write, write_facts, write_json, write_table
+from taskharbor.cli.output import Column, write, write_facts, write_json, write_table
 from taskharbor.cli.store import call_store, reveal
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import JobInfo
@@ -18,8 +17,7 @@ from taskharbor.ops import json_output
 from taskharbor.ops.job_view import tries_of
 from taskharbor.store.ids import find_job
 from taskharbor.store.redaction import HIDDEN, Redaction
-from taskharbor.store.text import first_line, one_line
-from taskharbor.store.timefmt import format_duration, relative, with_distance
+from taskharbor.store.text import first_line, format_duration, one_line, relative, with_distance
 
 COLUMNS = (
     Column("#", right=True),

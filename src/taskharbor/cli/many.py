@@ -20,18 +20,24 @@ import msgspec
 
 from taskharbor.cli.asking import confirm, expect_person
 from taskharbor.cli.errors import EXIT_INTERRUPTED, EXIT_REFUSED, usage_error
-from taskharbor.cli.output import terminal_width, write, write_facts, write_hanging, write_json, write_table
+from taskharbor.cli.output import (
+    Column,
+    cut,
+    terminal_width,
+    write,
+    write_facts,
+    write_hanging,
+    write_json,
+    write_table,
+)
 from taskharbor.cli.selection import Selection, as_options
 from taskharbor.cli.store import Operator, act
-from taskharbor.cli.table import Column, cut
 from taskharbor.cli.target import Target
 from taskharbor.model.errors import DriverError
 from taskharbor.ops import json_output
-from taskharbor.ops.operation_words import PAST, outcome_words, progress_words
-from taskharbor.ops.preview import Preview, read_preview
+from taskharbor.ops.operations import PAST, Preview, outcome_words, progress_words, read_preview
 from taskharbor.store.redaction import HIDDEN
-from taskharbor.store.text import command
-from taskharbor.store.timefmt import format_duration, format_moment, relative
+from taskharbor.store.text import command, format_duration, format_moment, relative
 
 if TYPE_CHECKING:
     from taskharbor.client.operation import Operation

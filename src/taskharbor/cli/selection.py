@@ -23,8 +23,7 @@ from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.job import State
 from taskharbor.store.ids import is_prefix, job_id
-from taskharbor.store.text import one_line, safe_text
-from taskharbor.store.timefmt import format_duration, format_moment
+from taskharbor.store.text import format_duration, format_moment, one_line, safe_text
 
 if TYPE_CHECKING:
     from taskharbor.client.jobs import Jobs

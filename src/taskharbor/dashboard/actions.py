@@ -21,7 +21,7 @@ from taskharbor.model.errors import DriverError
 from taskharbor.model.job import JobInfo
 from taskharbor.ops.actions import Actions
 from taskharbor.ops.job_edit import edit_of
-from taskharbor.ops.operation_words import PAST
+from taskharbor.ops.operations import PAST
 from taskharbor.ops.operator import OperatorSession
 from taskharbor.ops.schedule_edit import rule_edit_of
 from taskharbor.store.redaction import Redaction

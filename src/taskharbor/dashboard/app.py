@@ -44,8 +44,7 @@ from taskharbor.model.errors import (
 from taskharbor.ops.access import Access, AccessDenied, Permission
 from taskharbor.ops.job_edit import BadEdit
 from taskharbor.ops.operator import OperatorSession, PageTooSlow, StoreReading, place_of
-from taskharbor.store.text import safe_text
-from taskharbor.store.timefmt import format_duration
+from taskharbor.store.text import format_duration, safe_text
 
 if TYPE_CHECKING:
     from taskharbor.dashboard.sessions import Sessions

@@ -12,8 +12,7 @@ import jinja2
 import msgspec
 
 from taskharbor.model.error_class import full_error_name
-from taskharbor.store.text import clean, command, first_line, middle, one_line
-from taskharbor.store.timefmt import format_duration, format_moment, relative
+from taskharbor.store.text import clean, command, first_line, format_duration, format_moment, middle, one_line, relative
 
 STATE_WORDS = {
     "blocked": "blocked",

@@ -21,8 +21,7 @@ from taskharbor.store.diagnose import named
 from taskharbor.store.queues import QueueRows
 from taskharbor.store.situation import SINCE_EVER
 from taskharbor.store.summary import summarise
-from taskharbor.store.text import one_line, plural
-from taskharbor.store.timefmt import format_duration, relative
+from taskharbor.store.text import format_duration, one_line, plural, relative
 
 RECENT = timedelta(hours=1)
 PAGE_DEAD = 1_000  # with the highest ids, and as many with the lowest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.model.executions import Attempt, AttemptKind
@@ -38,14 +38,20 @@ def _place(info: JobInfo) -> dict[str, Any]:
         "priority": job.priority,
         "attempts": job.attempts,
         "max_attempts": job.max_attempts or None,
-        "run_at": job.run_at,
-        "created_at": job.created_at,
-        "finished_at": job.finished_at,
-        "group": job.group,
-        "flow_id": job.flow_id,
-        "worker": info.worker or None,
-        "lease_expires_at": info.lease_expires_at,
+        **fields(job, "run_at", "created_at", "finished_at", "group", "flow_id"),
+        **fields(info, "worker", "lease_expires_at"),
     }
+
+
+def fields(record: object, *names: str) -> dict[str, Any]:
+    """Fields of a record as JSON has them: an empty text is null, a span is seconds, a tuple a list."""
+    return {name: _plain(getattr(record, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return list(value) if isinstance(value, tuple) else None if value == "" else value
 
 
 def dead(info: JobInfo) -> dict[str, Any]:
@@ -64,14 +70,12 @@ def whole(info: JobInfo, redaction: Redaction, now: datetime) -> dict[str, Any]:
     return {
         **_place(info),
         "reason": reason or None,
-        "timeout": None if job.timeout is None else job.timeout.total_seconds(),
-        "deliveries": job.deliveries,
-        "lost": job.lost,
+        **fields(job, "timeout", "deliveries", "lost"),
         "idempotency_key": redaction.key(job),
         "group_limit": job.group_limit or None,
-        "depends_on": list(job.depends_on),
-        "waiting_for": list(info.waiting_for),
-        "handed_to": job.handed_to,
+        **fields(job, "depends_on"),
+        **fields(info, "waiting_for"),
+        **fields(job, "handed_to"),
         "metadata": redaction.metadata(job),
         "failed_at": job.failed_at,
         "last_error": last_error or None,
@@ -80,14 +84,10 @@ def whole(info: JobInfo, redaction: Redaction, now: datetime) -> dict[str, Any]:
         "result_bytes": None if job.result is None else len(job.result),
         "result": redaction.value(job.result),
         "hidden": hidden,
-        "began_at": job.began_at,
-        "ran_on": job.ran_on or None,
-        "waited_seconds": None if times.waited is None else times.waited.total_seconds(),
-        "ran_seconds": None if times.ran is None else times.ran.total_seconds(),
-        "error_class": job.error_class or None,
-        "fingerprint": job.fingerprint or None,
-        "edits": job.edits,
-        "keep_for": None if job.keep_for is None else job.keep_for.total_seconds(),
+        **fields(job, "began_at", "ran_on"),
+        "waited_seconds": _plain(times.waited),
+        "ran_seconds": _plain(times.ran),
+        **fields(job, "error_class", "fingerprint", "edits", "keep_for"),
         "progress": progress(info, redaction),
         "executions": rows,
         "missing": missing,
@@ -116,59 +116,36 @@ def _execution(each: Attempt, error: str, now: datetime) -> dict[str, Any]:
     return {
         "number": each.number,
         "kind": each.kind.value,
-        "worker": each.worker or None,
-        "began_at": each.began_at,
-        "ended_at": each.ended_at,
+        **fields(each, "worker", "began_at", "ended_at"),
         "seconds": took,
-        "error_class": each.error_class or None,
+        **fields(each, "error_class"),
         "error": error or None,
-        "fingerprint": each.fingerprint or None,
+        **fields(each, "fingerprint"),
     }
-
-
-def states(counts: dict[str, int]) -> dict[str, int]:
-    """The number of jobs in each state, zeros included."""
-    return {state: counts.get(state, 0) for state in STATES}
 
 
 def worker(info: WorkerInfo) -> dict[str, Any]:
     """A worker that sent a heartbeat in the last minute."""
-    return {
-        "worker": info.worker,
-        "queues": list(info.queues),
-        "running": info.running,
-        "concurrency": info.concurrency,
-        "stuck": info.stuck,
-        "host": info.host,
-        "pid": info.pid,
-        "started_at": info.started_at,
-        "seen_at": info.seen_at,
-    }
+    names = ("worker", "queues", "running", "concurrency", "stuck", "host", "pid", "started_at", "seen_at")
+    return {name: getattr(info, name) for name in names}
 
 
 def explanation(info: JobInfo, found: Sequence[Diagnosis]) -> dict[str, Any]:
     """Why a job is not running."""
     job = info.job
-    rows = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
-    return {
-        "id": job.id,
-        "type": job.type,
-        "queue": job.queue,
-        "state": info.state.value,
-        "schedule": job.metadata.get(SCHEDULE_KEY),
-        "slot": slot_of(job.metadata),
-        "reasons": rows,
-    }
+    facts = {"id": job.id, "type": job.type, "queue": job.queue, "state": info.state.value}
+    made_by = {"schedule": job.metadata.get(SCHEDULE_KEY), "slot": slot_of(job.metadata)}
+    return {**facts, **made_by, "reasons": findings(found)}
+
+
+def findings(found: Sequence[Diagnosis]) -> list[dict[str, Any]]:
+    """What keeps a job from running, or what a requeue would do."""
+    return [fields(each, "code", "text", "hint") for each in found]
 
 
 def flow_summary(found: FlowInfo) -> dict[str, Any]:
     """A workflow in a list."""
-    return {
-        "id": found.id,
-        "status": found.status,
-        "created_at": found.created_at,
-        "newest_job_at": found.updated_at,
-    }
+    return {**fields(found, "id", "status", "created_at"), "newest_job_at": found.updated_at}
 
 
 def flow(found: FlowInfo, complete: bool) -> dict[str, Any]:
@@ -178,10 +155,7 @@ def flow(found: FlowInfo, complete: bool) -> dict[str, Any]:
 
     done, total = progress_of(found)
     return {
-        "id": found.id,
-        "status": found.status.value,
-        "created_at": found.created_at,
-        "updated_at": found.updated_at,
+        **fields(found, "id", "status", "created_at", "updated_at"),
         "done": done,
         "total": total,
         "jobs": [summary(node) for node in found.nodes],
@@ -193,35 +167,16 @@ def flow(found: FlowInfo, complete: bool) -> dict[str, Any]:
 
 def audit_entry(entry: AuditEntry) -> dict[str, Any]:
     """An entry of the audit."""
-    return {
-        "id": entry.id,
-        "at": entry.at,
-        "by": entry.by,
-        "action": entry.action,
-        "target": entry.target or None,
-        "ids": list(entry.ids),
-        "n": entry.n,
-        "filter": entry.filter,
-        "options": entry.options,
-        "done": entry.done,
-        "refused": entry.refused,
-        "status": entry.status or None,
-    }
+    names = ("id", "at", "by", "action", "target", "ids", "n", "filter", "options", "done", "refused", "status")
+    return fields(entry, *names)
 
 
 def operation(found: OperationRow) -> dict[str, Any]:
     """A bulk operation, and how far it is."""
-    entry, progress = found.entry, found.progress
+    progress = found.progress
     return {
-        "id": found.id,
-        "at": entry.at,
-        "by": entry.by,
-        "action": entry.action,
-        "filter": entry.filter,
-        "options": entry.options,
-        "status": found.status.value,
-        "done": found.done,
-        "skipped": found.skipped,
+        **fields(found.entry, "id", "at", "by", "action", "filter", "options"),
+        **fields(found, "status", "done", "skipped"),
         "phase": None if progress is None else progress.phase,
         "total": None if progress is None else progress.total,
         "failures": None if progress is None else progress.failures,
@@ -238,20 +193,7 @@ def dead_summary(found: Summary, kinds: Sequence[DeadKind], by: str) -> dict[str
 
 def _dead_kind(kind: DeadKind, by: str) -> dict[str, Any]:
     job, (reason, last_error) = kind.sample.job, kind.errors
-    sample = {
-        "id": job.id,
-        "type": job.type,
-        "queue": job.queue,
-        "error_class": job.error_class or None,
-        "fingerprint": job.fingerprint or None,
-        "reason": reason or None,
-        "last_error": last_error or None,
-    }
-    row = kind.row
-    return {
-        "value": kind.value(by) or None,
-        "jobs": row.n,
-        "newest": row.newest,
-        "oldest": row.oldest,
-        "sample": sample,
-    }
+    sample = {"id": job.id, "type": job.type, "queue": job.queue, **fields(job, "error_class", "fingerprint")}
+    sample |= {"reason": reason or None, "last_error": last_error or None}
+    value = kind.value(by) or None
+    return {"value": value, "jobs": kind.row.n, **fields(kind.row, "newest", "oldest"), "sample": sample}

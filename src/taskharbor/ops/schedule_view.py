@@ -10,10 +10,11 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from taskharbor.ops.json_output import fields
 from taskharbor.policy.cron import parse_cron
 from taskharbor.policy.wall_clock import zone_of
 from taskharbor.store.schedules import ScheduleInfo
-from taskharbor.store.timefmt import format_duration, relative
+from taskharbor.store.text import format_duration, relative
 
 OVERDUE_AFTER = timedelta(minutes=1)
 """A due schedule that no worker has fired for this long needs a look."""
@@ -109,28 +110,11 @@ def facts_of(
     info: ScheduleInfo, now: datetime, declared: Collection[str] | None = None, app: str = ""
 ) -> dict[str, Any]:
     """A schedule for a script: what `schedule list` and `schedule show` write as JSON."""
+    rule = ("jitter", "catch_up", "overlap", "start_at", "end_at")
+    state = ("next_at", "last_at", "last_id", "deleted", "paused", "edited", "declared", "fired", "missed", "skipped")
     return {
-        "name": info.name,
-        "queue": info.queue,
-        "type": info.type or None,
+        **fields(info, "name", "queue", "type"),
         "status": status_of(info, now),
-        "cron": info.cron,
-        "every": None if info.every is None else info.every.total_seconds(),
-        "tz": info.tz,
-        "next_at": info.next_at,
-        "last_at": info.last_at,
-        "last_id": info.last_id,
-        "deleted": info.deleted,
-        "paused": info.paused,
-        "edited": info.edited,
-        "declared": info.declared,
-        "fired": info.fired,
-        "missed": info.missed,
-        "skipped": info.skipped,
-        "jitter": info.jitter.total_seconds(),
-        "catch_up": info.catch_up,
-        "overlap": info.overlap,
-        "start_at": info.start_at,
-        "end_at": info.end_at,
+        **fields(info, "cron", "every", "tz", *state, *rule),
         "note": note_of(info, now, declared, app) or None,
     }

@@ -17,8 +17,7 @@ from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.store.flows import was_cancelled_with_another
 from taskharbor.store.redaction import HIDDEN
 from taskharbor.store.situation import WAITING, ListSituation, Situation
-from taskharbor.store.text import command, first_line, one_line, plural
-from taskharbor.store.timefmt import format_duration, relative, with_distance
+from taskharbor.store.text import command, first_line, format_duration, one_line, plural, relative, with_distance
 from taskharbor.tasks.builtin_types import BUILTIN_TYPES
 
 MAX_NAMED = 5  # jobs or queues that a message lists by name

@@ -1,4 +1,6 @@
-"""Make stored text safe for a terminal: a job's name or error must not move the cursor, change colours or fake lines.
+"""Text for people: times and durations, and stored text made safe for a terminal.
+
+A job's name or error must not move the cursor, change colours or fake lines.
 
 Escape sequences are removed whole; control characters and marks that change the writing direction are removed one by
 one. JSON output is not cleaned but escaped, so that a script gets exactly what is stored.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 # CSI and its 8-bit form; OSC, DCS, SOS, PM and APC with all they carry; two-character escapes.
 _ESCAPES = re.compile(
@@ -18,6 +21,7 @@ _ESCAPES = re.compile(
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 MAX_SAFE_CHARS = 2_000  # of an error, which often quotes what a person sent
 _SPACES = re.compile(r"\s+")
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 # The scheme has a bound: without one, a long run of letters costs the square of its length.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://(?=[\w:@/%\[])[^\s\"'<>]+")
 
@@ -116,3 +120,43 @@ def _cut(text: str) -> str:
     begun = text[:MAX_SAFE_CHARS]
     last = _SPACES.split(begun)[-1]
     return (begun.removesuffix(last) if "://" in last else begun) + "…"
+
+
+# Moments and durations
+
+
+def format_moment(moment: datetime | None) -> str:
+    """Format a moment in UTC, to the second."""
+    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def format_duration(span: timedelta) -> str:
+    """Format a duration in its two largest units.
+
+    >>> format_duration(timedelta(hours=2, minutes=5, seconds=9)), format_duration(timedelta(milliseconds=300))
+    ('2h 5m', '0.3s')
+    """
+    seconds = span.total_seconds()
+    if 0 < seconds < 0.1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return " ".join(part for part in parts[:2] if part)
+
+
+def relative(moment: datetime | None, now: datetime) -> str:
+    """Format a moment relative to now: `in 5m`, `2h 5m ago`."""
+    if moment is None:
+        return ""
+    return f"in {format_duration(moment - now)}" if moment > now else f"{format_duration(now - moment)} ago"
+
+
+def with_distance(moment: datetime | None, now: datetime) -> str:
+    """Format a moment in UTC, followed by its distance from now."""
+    return "" if moment is None else f"{format_moment(moment)} ({relative(moment, now)})"

@@ -9,16 +9,15 @@ import click
 
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.options import choose_time, page_options, since, time, word
-from taskharbor.cli.output import write_json, write_table
+from taskharbor.cli.output import Column, write_json, write_table
 from taskharbor.cli.store import call_store
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.base import Driver
 from taskharbor.model.audit import AuditEntry
 from taskharbor.ops import json_output
-from taskharbor.ops.operation_words import outcome_of, what_of
+from taskharbor.ops.operations import outcome_of, what_of
 from taskharbor.store.audit import read_audit
-from taskharbor.store.timefmt import format_moment
+from taskharbor.store.text import format_moment
 
 COLUMNS = (
     Column("when", whole=True),

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taskharbor.cli.options import flag, number, output_option
-from taskharbor.cli.output import write, write_json
-from taskharbor.cli.table import style
+from taskharbor.cli.output import style, write, write_json
 
 if TYPE_CHECKING:
     from taskharbor.cli.demo.tour import DemoResult

@@ -10,14 +10,13 @@ from taskharbor.cli import options as opt
 from taskharbor.cli.commands.dlq_operations import operations
 from taskharbor.cli.commands.list import more, read_page, tries
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import write_json, write_table
+from taskharbor.cli.output import Column, write_json, write_table
 from taskharbor.cli.selection import change_jobs, select
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.model.job import State
 from taskharbor.ops import json_output
 from taskharbor.store.redaction import HIDDEN, Redaction
-from taskharbor.store.timefmt import relative
+from taskharbor.store.text import relative
 
 COLUMNS = (
     Column("id", whole=True, ids=True),

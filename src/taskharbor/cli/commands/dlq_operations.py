@@ -10,15 +10,13 @@ import click
 from taskharbor.cli.lazy import DefaultGroup
 from taskharbor.cli.many import follow
 from taskharbor.cli.options import choose_time, id_argument, number, since, word
-from taskharbor.cli.output import write, write_answer, write_facts, write_json, write_table
+from taskharbor.cli.output import Column, write, write_answer, write_facts, write_json, write_table
 from taskharbor.cli.store import Operator, act
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.model.errors import JobNotFound, WrongState
 from taskharbor.ops import json_output
-from taskharbor.ops.operation_words import outcome_words, progress_words
-from taskharbor.store.text import command
-from taskharbor.store.timefmt import format_duration, format_moment, relative, with_distance
+from taskharbor.ops.operations import outcome_words, progress_words
+from taskharbor.store.text import command, format_duration, format_moment, relative, with_distance
 
 if TYPE_CHECKING:
     from taskharbor.client.operation import Operation

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 import click
 
 from taskharbor.cli.errors import EXIT_REFUSED, CommandError
-from taskharbor.cli.output import write_hanging, write_json
+from taskharbor.cli.output import in_colour, write_hanging, write_json
 from taskharbor.cli.store import is_absent, missing
-from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import ENVIRONMENT, Target, family, importing, shared
 from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import StoreMissing, TaskHarborError

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.output import write, write_hanging, write_json
+from taskharbor.cli.output import in_colour, write, write_hanging, write_json
 from taskharbor.cli.store import call_store
-from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.model.schedule import SCHEDULE_KEY
 from taskharbor.ops import json_output

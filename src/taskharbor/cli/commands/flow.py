@@ -12,9 +12,17 @@ from taskharbor.cli.asking import confirm
 from taskharbor.cli.commands.list import more
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.options import choice, choose_time, flag, id_argument, page_options, since, time, yes_option
-from taskharbor.cli.output import at_terminal, terminal_width, write, write_answer, write_facts, write_json, write_table
+from taskharbor.cli.output import (
+    Column,
+    at_terminal,
+    terminal_width,
+    write,
+    write_answer,
+    write_facts,
+    write_json,
+    write_table,
+)
 from taskharbor.cli.store import Operator, act, call_store
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import FlowInfo, FlowStatus
@@ -22,8 +30,7 @@ from taskharbor.ops import flow_view, json_output
 from taskharbor.store.flows import list_flows, read_flow
 from taskharbor.store.ids import flow_id
 from taskharbor.store.pages import ItemsPage, fill_page
-from taskharbor.store.text import command, plural, was
-from taskharbor.store.timefmt import relative, with_distance
+from taskharbor.store.text import command, plural, relative, was, with_distance
 
 COLUMNS = (
     Column("id", whole=True),

@@ -12,8 +12,7 @@ import click
 
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.options import output_option, word
-from taskharbor.cli.output import write_hanging, write_json
-from taskharbor.cli.table import style
+from taskharbor.cli.output import style, write_hanging, write_json
 from taskharbor.store.text import one_line
 
 if TYPE_CHECKING:

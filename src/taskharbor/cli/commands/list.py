@@ -10,9 +10,8 @@ import click
 
 from taskharbor.cli import options as opt
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import write_json, write_table
+from taskharbor.cli.output import Column, write_json, write_table
 from taskharbor.cli.store import call_store
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.base import Driver
 from taskharbor.model.error_class import error_query
@@ -21,7 +20,7 @@ from taskharbor.ops import json_output
 from taskharbor.ops.job_view import tries_of
 from taskharbor.store.ids import flow_id
 from taskharbor.store.pages import ItemsPage, fill_page
-from taskharbor.store.timefmt import relative
+from taskharbor.store.text import relative
 
 COLUMNS = (
     Column("id", whole=True, ids=True),

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from taskharbor.cli.commands.stats import write_queues
 from taskharbor.cli.output import write_answer, write_json
-from taskharbor.cli.overview import write_queues
 from taskharbor.cli.store import Operator, act, call_store
 from taskharbor.cli.target import Target, shared
 from taskharbor.model.bounds import check_name

@@ -11,13 +11,11 @@ import click
 from taskharbor.cli import options as opt
 from taskharbor.cli.asking import confirm
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import write_answer, write_facts, write_json, write_table
+from taskharbor.cli.output import Column, write_answer, write_facts, write_json, write_table
 from taskharbor.cli.store import Operator, act, actions_of
-from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, importing, shared, task_of
 from taskharbor.model.bounds import check_name
-from taskharbor.store.text import one_line
-from taskharbor.store.timefmt import format_duration, format_moment, relative, with_distance
+from taskharbor.store.text import format_duration, format_moment, one_line, relative, with_distance
 
 if TYPE_CHECKING:
     from taskharbor.client.scheduled_step import Scheduled

@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import write_json, write_table
-from taskharbor.cli.table import Column
+from taskharbor.cli.output import Column, write_json, write_table
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.store.timefmt import format_duration
+from taskharbor.store.text import format_duration
 
 COLUMNS = (
     Column("name", tail=True),

@@ -21,7 +21,7 @@ from typing import Any
 from taskharbor.cli.demo.screen import Screen
 from taskharbor.cli.demo.tasks import ATTEMPTS, CHUNK, FAILURES, charge, greet, harbor, newsletter, rate, split
 from taskharbor.cli.errors import CommandError
-from taskharbor.cli.table import style
+from taskharbor.cli.output import style
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.base import Driver
 from taskharbor.model.job import State

@@ -9,10 +9,16 @@ from typing import Any
 from taskharbor.dashboard.pages.content import BadQuery, PageContent, PageQuery, as_bad_query
 from taskharbor.dashboard.pages.jobs import filter_arguments, given_filter
 from taskharbor.ops import json_output
-from taskharbor.ops.operation_words import outcome_of, outcome_words, progress_words, what_of
-from taskharbor.ops.operations import OperationRow, read_operations
+from taskharbor.ops.operations import (
+    OperationRow,
+    outcome_of,
+    outcome_words,
+    progress_words,
+    read_operations,
+    read_preview,
+    what_of,
+)
 from taskharbor.ops.operator import StoreReading
-from taskharbor.ops.preview import read_preview
 from taskharbor.store.audit import read_audit
 from taskharbor.store.jobs import without_content
 
