@@ -18,12 +18,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.heads import read_counts
 from taskharbor.harbor import Harbor
 from taskharbor.model.errors import JobNotFound, TaskHarborError
 from taskharbor.ops.access import Access
 from taskharbor.ops.operator import PageTooSlow, StoreReading, read_as
-from taskharbor.store.queues import cap_for
+from taskharbor.store.queues import read_all_queues
 from taskharbor.store.session import Store
 from taskharbor.store.text import safe_text
 
@@ -135,11 +134,10 @@ class Sampler:
 
 async def _sample(reading: StoreReading, jobs: list[str]) -> dict[str, Any]:
     driver, now = reading.driver, reading.now
-    workers = await driver.workers(now)
-    queues = len(await driver.queues())
+    seen = await read_all_queues(driver, now)
     found: dict[str, Any] = {
-        JOBS: await read_counts(driver, now, cap_for(queues)),
-        WORKERS: [(worker.worker, worker.running, worker.stuck, worker.queues) for worker in workers],
+        JOBS: seen.counts,
+        WORKERS: [(worker.worker, worker.running, worker.stuck, worker.queues) for worker in seen.workers],
         FIGURES_TOPIC: {
             (row.queue, row.minute): row.counts.get("done", 0) + row.counts.get("failed", 0)
             for row in await driver.figures(now - RECENT, now)

@@ -8,7 +8,6 @@ from typing import Any
 
 from taskharbor.dashboard.pages.content import BadQuery, PageContent, PageQuery, as_bad_query
 from taskharbor.dashboard.pages.filter_text import NAMES, read_filter, write_filter
-from taskharbor.drivers.heads import read_counts
 from taskharbor.model.error_class import error_query
 from taskharbor.model.job import JobInfo, State
 from taskharbor.ops import json_output
@@ -16,7 +15,7 @@ from taskharbor.ops.operator import StoreReading
 from taskharbor.store.diagnose import word_for
 from taskharbor.store.jobs import read_records, without_content
 from taskharbor.store.pages import fill_page
-from taskharbor.store.queues import cap_for
+from taskharbor.store.queues import read_all_queues
 from taskharbor.store.situation import read_list_situation
 
 PAGE_JOBS = 50
@@ -47,8 +46,8 @@ async def jobs(reading: StoreReading, query: PageQuery) -> PageContent:
         return PageContent(
             "jobs.html", "Jobs", {"jobs": await _summaries(reading, page.items), "cursor": page.cursor}, {}
         )
-    cap = cap_for(len(await driver.queues()))
-    counts = await read_counts(driver, now, cap)
+    seen = await read_all_queues(driver, now)
+    counts = seen.counts
     waits = await read_list_situation(driver, now, page.items, reading.declared)
     queue = given.get("queue")
     chosen = counts if queue is None else {queue: counts.get(queue, {})}
@@ -57,7 +56,7 @@ async def jobs(reading: StoreReading, query: PageQuery) -> PageContent:
         "cursor": page.cursor,
         "given": given,
         "typed": write_filter(given),
-        "states": {state: _total(chosen.values(), state, cap) for state in json_output.STATES},
+        "states": {state: _total(chosen.values(), state, seen.cap) for state in json_output.STATES},
         "queues": sorted(counts),
         "is_first": query.text("cursor") is None,
         "problem_with_filter": "",

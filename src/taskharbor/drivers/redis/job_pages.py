@@ -137,10 +137,12 @@ class JobPages:
 
     async def _in_state(self, lane: str, queues: Sequence[str]) -> tuple[list[FoundId], list[str]]:
         """The ids that a list or set of some queues holds, and the queues that have to be walked instead: all if they
-        have few jobs, else the largest ones if more than MAX_STATE_IDS jobs are in this state."""
-        counted = await self._ask_lanes(lane, queues, 0)
+        have few jobs, else the largest ones if more than MAX_STATE_IDS jobs are in this state. Very many queues are not
+        asked how many jobs they have."""
+        are_few = len(queues) <= FEW_JOBS
+        counted = await self._ask_lanes(lane, queues, 0, indexed=are_few)
         indexed = [count for _, count, _ in counted.values()]
-        if min(indexed, default=0) >= 0 and sum(indexed) <= FEW_JOBS:
+        if are_few and min(indexed, default=0) >= 0 and sum(indexed) <= FEW_JOBS:
             return [], list(queues)
         sizes = {queue: size for queue, (size, _, _) in counted.items() if size}
         most, chosen = MAX_STATE_IDS, list[str]()
@@ -157,11 +159,11 @@ class JobPages:
             self._filters = self._filters_more
         return known, walked
 
-    async def _ask_lanes(self, lane: str, queues: Sequence[str], most: int) -> dict[str, Any]:
+    async def _ask_lanes(self, lane: str, queues: Sequence[str], most: int, *, indexed: bool = False) -> dict[str, Any]:
         """What list_state.lua returns for each queue."""
 
         def args(home: str, some: list[str]) -> ScriptCall:
-            return ScriptCall("list_state", home=home, queues=some, name=lane, most=most)
+            return ScriptCall("list_state", home=home, queues=some, name=lane, most=most, indexed=indexed)
 
         replies = await self._store.run_for_each(queues, queues, MAX_VISITED_QUEUES, args)
         return dict(zip(queues, replies, strict=True))

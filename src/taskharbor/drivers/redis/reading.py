@@ -74,9 +74,10 @@ class JobReader:
         if not is_small and cache.walked_to is None and monotonic() < cache.rests_until:
             return cache.queues
         position, found = (None, set[str]()) if is_small else (cache.walked_to, cache.found)
+        tags = set[bytes]()
         for _ in itertools.count() if is_small else range(MAX_WALK_STEPS):
             position, keys = await endpoint.scan_step(position, "{*}:*", SCAN_COUNT)
-            found |= _queues_of(keys)
+            found |= _queues_of(keys, tags)
             if position is None:
                 break
         for some in sliced(sorted(found - known), MAX_NAMED_QUEUES):
@@ -287,14 +288,12 @@ def _last_in_place(found: dict[str, JobInfo], id: str) -> JobInfo:
     return info
 
 
-def _queues_of(keys: Sequence[bytes]) -> set[str]:
-    """The names of queues in the names of keys."""
-    found = set()
-    for tag in {key.partition(b"}:")[0] for key in keys}:
-        name = records.name_of(tag[1:])
-        if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
-            found.add(name)
-    return found
+def _queues_of(keys: Sequence[bytes], seen: set[bytes]) -> set[str]:
+    """The names of queues in the names of keys, without those whose tags were seen before."""
+    new = {key.partition(b"}:")[0] for key in keys} - seen
+    seen |= new
+    names = {records.name_of(tag[1:]) for tag in new}
+    return {name for name in names if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th"}
 
 
 # The heads of queues

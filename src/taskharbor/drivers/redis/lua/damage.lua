@@ -4,7 +4,8 @@
 -- without: 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 local queues = unpack(ARGS, 4)
 local results, clock = {}, tonumber(call('TIME')[1])
-for _, q in ipairs(queues) do
+
+local function look(q)
   local kept, number = {}, 0
   local page = try('HSCAN', key(q, 'th:damaged'), '0', 'COUNT', 1000) or {'0', {}}
   for index = 1, #page[2], 2 do
@@ -17,5 +18,9 @@ for _, q in ipairs(queues) do
   local restored, aside = th.repairs(q, clock)
   local returned = try('ZCARD', key(q, 'th:returned')) or 0
   if number + restored + aside + returned > 0 then results[#results + 1] = {q, number, kept, restored, aside, returned} end
+end
+
+for _, q in ipairs(queues) do
+  if call('EXISTS', key(q, 'th:damaged'), key(q, 'th:mended'), key(q, 'th:returned')) > 0 then look(q) end
 end
 return results

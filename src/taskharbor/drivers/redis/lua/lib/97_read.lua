@@ -36,18 +36,34 @@ function th.groups(q)
   return found
 end
 
+-- How much the keys of a queue hold that are there, by name; a key that holds something else counts as empty. Most queues of very many
+-- have one or two of them: name those first, since it stops when it has met all that are there.
+local SIZE = {wait = 'LLEN', failed = 'LLEN', completed = 'LLEN', paused = 'EXISTS', has_groups = 'EXISTS'}
+function th.sizes(q, names)
+  local keys, found = {}, {}
+  for index, name in ipairs(names) do keys[index] = key(q, name) end
+  local left = call('EXISTS', unpack(keys))
+  for index, name in ipairs(names) do
+    if left == 0 then break end
+    local size = try(SIZE[name] or 'ZCARD', keys[index])
+    if size ~= 0 then found[name], left = size or 0, left - 1 end
+  end
+  return found
+end
+
 -- Whether a queue may hold ids that are not in its index; false if the counts show that there are none. `most`: groups that are looked at.
+local LISTED = {
+  'th:ids', 'wait', 'th:done', 'failed', 'active', 'delayed', 'th:prio', 'th:blocked', 'th:cancelled', 'completed', 'has_groups',
+  'groups:ready',
+}
 function th.has_others(q, most)
-  local function size(command, name)
-    return try(command, key(q, name)) or 0
+  local sizes, total = th.sizes(q, LISTED), 0
+  if (sizes.completed or 0) > 0 then return true end
+  for place = 2, 9 do total = total + (sizes[LISTED[place]] or 0) end
+  if sizes.has_groups then
+    if (sizes.active or 0) + (sizes['groups:ready'] or 0) > most then return true end
+    for _, gid in ipairs(th.groups(q)) do total = total + (try('LLEN', key(q, 'g:' .. gid .. ':wait')) or 0) end
   end
-  if size('LLEN', 'completed') > 0 then return true end
-  local total = size('LLEN', 'wait') + size('ZCARD', 'delayed') + size('ZCARD', 'active') + size('LLEN', 'failed')
-                + size('ZCARD', 'th:prio') + size('ZCARD', 'th:blocked') + size('ZCARD', 'th:done') + size('ZCARD', 'th:cancelled')
-  if call('EXISTS', key(q, 'has_groups')) == 1 then
-    if size('ZCARD', 'active') + size('ZCARD', 'groups:ready') > most then return true end
-    for _, gid in ipairs(th.groups(q)) do total = total + size('LLEN', 'g:' .. gid .. ':wait') end
-  end
-  local own = size('ZCARD', 'th:ids') > 0 and (finite(size('GET', 'th:count')) or -1) or 0
+  local own = (sizes['th:ids'] or 0) > 0 and (finite(try('GET', key(q, 'th:count')) or 0) or -1) or 0
   return total ~= own
 end
