@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from taskharbor.cli.asking import Draft, confirm
-from taskharbor.cli.errors import EXIT_USAGE, CommandError, usage_error
+from taskharbor.cli.errors import EXIT_USAGE, CommandError, as_usage_error, usage_error
 from taskharbor.cli.job_output import read_one
 from taskharbor.cli.options import checked_json, read_json
 from taskharbor.cli.output import Column, write, write_answer, write_json, write_table
@@ -85,10 +85,8 @@ def _amend(target: Target, info: JobInfo, options: dict[str, Any], data: bytes |
     if data is not None:
         given["payload"] = msgspec.json.decode(data)
         codec_of(target, info.job, "--payload-json")
-    try:
+    with as_usage_error("", job_edit.BadEdit):
         return job_edit.amendment(target.harbor, info, given)
-    except job_edit.BadEdit as error:
-        raise usage_error(str(error)) from error
 
 
 def _entries(typed: tuple[str, ...]) -> dict[str, str | None]:
@@ -219,13 +217,11 @@ def _payload(job: JobRecord, data: bytes, codec: Codec, signature: Signature | N
     value = msgspec.json.decode(data)
     if not isinstance(value, dict):
         raise usage_error(f"dlq edit: expected a JSON object with the arguments by name, got {_named(value)}")
-    try:
+    with as_usage_error("dlq edit: "):
         if signature is None:
             payload = msgspec.json.format(data, indent=-1)
         else:
             payload = edit_payload(msgspec.structs.replace(job, payload=codec.encode({})), value, codec, signature)
-    except (TypeError, ValueError) as error:
-        raise usage_error(f"dlq edit: {error}") from error
     if payload == job.payload or _same(job.payload, payload):
         raise CommandError(f"the payload of job {job.id} is as it was; nothing was changed")
     return payload

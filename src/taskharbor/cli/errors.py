@@ -12,6 +12,8 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -41,6 +43,19 @@ class CommandError(click.ClickException):
 def usage_error(text: str) -> CommandError:
     """A CommandError for a mistake on the command line: exit code 2."""
     return CommandError(text, EXIT_USAGE)
+
+
+@contextmanager
+def as_usage_error(before: str = "", *kinds: type[Exception]) -> Iterator[None]:
+    """A block over what was typed: its errors of these kinds, else TypeError and ValueError, become usage errors.
+
+    `before`: how their texts begin.
+    """
+    caught = kinds or (TypeError, ValueError)
+    try:
+        yield
+    except caught as error:
+        raise usage_error(f"{before}{error}") from error
 
 
 def explained(error: BaseException) -> tuple[str, int]:

@@ -30,7 +30,7 @@ from taskharbor.cli.output import (
     write_json,
     write_table,
 )
-from taskharbor.cli.selection import Selection, as_options
+from taskharbor.cli.selection import Selection, as_options, in_words
 from taskharbor.cli.store import Operator, act
 from taskharbor.cli.target import Target
 from taskharbor.model.errors import DriverError
@@ -112,24 +112,12 @@ async def _preview(operator: Operator, selection: Selection, action: str, option
         raise wrong_options(selection, error) from error
 
 
-def number(count: int, capped: bool = False) -> str:
-    """A number of jobs for a person.
-
-    >>> number(1240), number(10_000, True)
-    ('1,240', '10,000+')
-    """
-    return f"{count:,}{'+' if capped else ''}"
-
-
 def _counted(selection: Selection, preview: Preview) -> str:
-    count = preview.found.count
-    if not count.capped and count.n == 1:
-        return f"1 {str(selection).replace('jobs', 'job', 1)}"
-    return f"{number(count.n, count.capped)} {selection}"
+    return in_words(selection.given, preview.found.count.n, preview.found.count.capped)
 
 
 def _question(selection: Selection, action: str, preview: Preview) -> str:
-    most = f", at most {number(selection.limit)} of them" if selection.limit else ""
+    most = f", at most {selection.limit:,} of them" if selection.limit else ""
     return f"{action.capitalize()} {_counted(selection, preview)}{most}?"
 
 
@@ -174,7 +162,7 @@ def _how_to_repeat(selection: Selection, cut: datetime) -> str:
 def _facts(selection: Selection, preview: Preview, options: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [("jobs", _counted(selection, preview))]
     if selection.limit:
-        facts.append(("limit", f"the first {number(selection.limit)} of them"))
+        facts.append(("limit", f"the first {selection.limit:,} of them"))
     facts.append(("as of", f"{format_moment(preview.found.cut)}; what comes later is not touched"))
     if options.get("canary"):
         allowed = options.get("max_failures", 0)

@@ -14,7 +14,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,10 +164,13 @@ def fitted_lines(
     """The table for a terminal: fitted to its width, with colours. `below`: a further line under each row."""
     titles = [column.title for column in columns]
     widest = max(width // 3, ID_WIDTH)  # one endless id must not widen every row
-    for shortened in (brief_times, brief_ids):
+    for which, shorten in (("times", brief_times), ("ids", short_ids)):
         needed = [min(each, widest) for each in _widths(titles, rows)]
-        if sum(needed) + len(GAP) * (len(needed) - 1) > width:
-            rows = shortened(columns, rows)
+        if rows and sum(needed) + len(GAP) * (len(needed) - 1) > width:
+            turned = [list(cells) for cells in zip(*rows, strict=True)]
+            pairs = zip(columns, turned, strict=True)
+            turned = [shorten(cells) if getattr(column, which) else cells for column, cells in pairs]
+            rows = [list(row) for row in zip(*turned, strict=True)]
     needed = [min(each, widest) for each in _widths(titles, rows)]
     widths = fit(columns, needed, width)
     lines = [style(cut(_line(columns, widths, titles), width), bold=True)]
@@ -178,29 +181,13 @@ def fitted_lines(
     return lines
 
 
-def brief_times(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """The rows with durations in one unit, and without the word before them that the state of the job repeats.
+def brief_times(cells: Sequence[str]) -> list[str]:
+    """Durations in one unit, and without the word before them that the state of the job repeats.
 
-    >>> brief_times([Column("when", times=True)], [["due in 59m 45s"], ["added 2.1s ago"]])
-    [['in 59m'], ['2s ago']]
+    >>> brief_times(["due in 59m 45s", "added 2.1s ago"])
+    ['in 59m', '2s ago']
     """
-    return _changed(columns, rows, "times", lambda cells: [_LESS.sub("", cell) for cell in cells])
-
-
-def brief_ids(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """The rows with ids as prefixes that tell them apart."""
-    return _changed(columns, rows, "ids", short_ids)
-
-
-def _changed(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], which: str, change: Callable[[list[str]], list[str]]
-) -> Sequence[Sequence[str]]:
-    """The rows with the cells of some columns changed."""
-    turned = [list(cells) for cells in zip(*rows, strict=True)]
-    turned = [
-        change(cells) if getattr(column, which) else cells for column, cells in zip(columns, turned, strict=False)
-    ]
-    return [list(row) for row in zip(*turned, strict=True)]
+    return [_LESS.sub("", cell) for cell in cells]
 
 
 def fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:

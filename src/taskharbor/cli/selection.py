@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from taskharbor.cli.asking import confirm
-from taskharbor.cli.errors import EXIT_REFUSED, usage_error
+from taskharbor.cli.errors import EXIT_REFUSED, as_usage_error, usage_error
 from taskharbor.cli.options import choose_time
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.store import Operator, act, call_store
@@ -71,16 +71,16 @@ async def filtered(operator: Operator, given: dict[str, Any]) -> Jobs:
         from taskharbor.store.ids import flow_id
 
         given = {**given, "flow": await flow_id(operator.driver, given["flow"], operator.now)}
-    try:
+    with as_usage_error("--"):
         return operator.client.jobs(**choose_time(given, operator.now))
-    except (TypeError, ValueError) as error:
-        raise usage_error(f"--{error}") from error
 
 
-def in_words(given: dict[str, Any], number: int | None = None) -> str:
-    """A filter as a person says it; with the number of its jobs, if that is known."""
+def in_words(given: dict[str, Any], number: int | None = None, capped: bool = False) -> str:
+    """A filter as a person says it; with the number of its jobs, if that is known. `capped`: there may be more."""
     words = " ".join(_in_words(given))
-    return words if number is None else f"{number:,} {words.replace('jobs', 'job', 1) if number == 1 else words}"
+    if number == 1 and not capped:
+        words = words.replace("jobs", "job", 1)
+    return words if number is None else f"{number:,}{'+' if capped else ''} {words}"
 
 
 def _in_words(given: dict[str, Any]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from taskharbor.cli.errors import EXIT_STORE, CommandError, usage_error
+from taskharbor.cli.errors import EXIT_STORE, CommandError, as_usage_error
 from taskharbor.cli.target import Target, file_of
 from taskharbor.store.text import safe_text
 
@@ -138,10 +138,8 @@ def actions_of(store: Store) -> Actions:
     from taskharbor.ops.actions import Actions
     from taskharbor.store.audit import ACTOR_VARIABLE, actor
 
-    try:
+    with as_usage_error(f"${ACTOR_VARIABLE}, the name for the audit: "):
         access = Access.admin(actor(None))
-    except (TypeError, ValueError) as error:
-        raise usage_error(f"${ACTOR_VARIABLE}, the name for the audit: {error}") from error
     return Actions(store, access)
 
 

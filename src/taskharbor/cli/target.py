@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from taskharbor.cli.errors import CommandError, usage_error
+from taskharbor.cli.errors import CommandError, as_usage_error, usage_error
 from taskharbor.cli.options import OptionDecorator, choice, together, word
 from taskharbor.store.text import one_line
 
@@ -126,10 +126,8 @@ class Target:
         if dsn is None:
             assert self.harbor is not None
             return self.harbor.driver.sibling()
-        try:
+        with as_usage_error("", ValueError, TypeError, ImportError):
             return open_driver(dsn)
-        except (ValueError, TypeError, ImportError) as error:
-            raise usage_error(str(error)) from error
 
     @property
     def place(self) -> str:
@@ -209,10 +207,8 @@ def family(dsn: str) -> str:
     """The name of the driver that a DSN selects."""
     from taskharbor.drivers.dsn import scheme_of
 
-    try:
+    with as_usage_error("", ValueError):
         scheme = scheme_of(dsn)
-    except ValueError as error:
-        raise usage_error(str(error)) from error
     return _FAMILIES.get(scheme, scheme)
 
 

@@ -276,22 +276,9 @@ class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
         """A page of the jobs with this error, which fit the rest of the filter."""
         if (self.error is not None or self.fingerprint is not None) and driver.unkept:
             raise driver.missing("error= or fingerprint=")
-        return await driver.list(
-            now=now,
-            queue=self.queue,
-            state=self.state,
-            type=self.type,
-            group=self.group,
-            flow_id=self.flow,
-            **error,
-            fingerprint=self.fingerprint,
-            since=self.since,
-            until=self.until,
-            order="-id" if self.newest else "id",
-            payloads=whole,
-            cursor=cursor,
-            limit=limit,
-        )
+        query = {**self._frozen().query(), "error_class": None, **error}
+        order = "-id" if self.newest else "id"
+        return await driver.list(now=now, order=order, payloads=whole, cursor=cursor, limit=limit, **query)
 
     async def _refuse_bare_error(self, call: StoreCall) -> None:
         """BareErrorName if jobs that fit the rest of the filter died of a class that the bare name may mean as well.
@@ -318,36 +305,25 @@ def checked_jobs(
     store: Store,
     *,
     state: State | str | None,
-    queue: str | None,
     type: str | Task[..., Any] | None,
-    group: str | None,
-    flow: str | None,
     error: str | builtins.type[BaseException] | None,
-    fingerprint: str | None,
     since: Bound,
     until: Bound,
     newest: bool,
+    **names: str | None,
 ) -> Jobs:
     """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
-    job_type = type.name if isinstance(type, Task) else type
-    for what, name in {"queue": queue, "type": job_type, "group": group, "flow": flow}.items():
+    names["type"] = type.name if isinstance(type, Task) else type
+    names["error"] = full_error_name(error_class_of(error)) if isinstance(error, builtins.type) else error
+    for what, name in names.items():
         if name is not None:
-            check_name(name, what)
-    error_name = full_error_name(error_class_of(error)) if isinstance(error, builtins.type) else error
-    for what, name in {"error": error_name, "fingerprint": fingerprint}.items():
-        if name is not None:
-            check_label(name, what)
+            (check_label if what in ("error", "fingerprint") else check_name)(name, what)
     check_flag(newest, "newest")
     return Jobs(
         _store=store,
         state=None if state is None else one_of(State, state, "state"),
-        queue=queue,
-        type=job_type,
-        group=group,
-        flow=flow,
-        error=error_name,
-        fingerprint=fingerprint,
         since=bound(store, since, "since"),
         until=bound(store, until, "until"),
         newest=newest,
+        **names,
     )

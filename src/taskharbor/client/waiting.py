@@ -8,6 +8,7 @@ listing does not need.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
@@ -103,6 +104,7 @@ async def why_not_ended(call: StoreCall, info: JobInfo) -> str:
     return "it goes on, ask again later"
 
 
+@dataclass
 class Watch(Generic[T]):
     """The changes of one job or flow, one call after another, until it has ended. `waiting` has the limit of all of
     them. `read` reads it; `seen`: what a caller is shown again if it has changed; `has_ended`: whether it has.
@@ -110,54 +112,45 @@ class Watch(Generic[T]):
     A change that is undone between two polls is not seen.
     """
 
-    def __init__(
-        self,
-        read: Callable[[StoreCall], Awaitable[T]],
-        seen: Callable[[T], object],
-        has_ended: Callable[[T], bool],
-        waiting: PollPauses,
-    ) -> None:
-        self._read = read
-        self._seen = seen
-        self._has_ended = has_ended
-        self._waiting = waiting
-        self._last: T | None = None
+    read: Callable[[StoreCall], Awaitable[T]]
+    seen: Callable[[T], object]
+    has_ended: Callable[[T], bool]
+    waiting: PollPauses
+    last: T | None = None
 
     async def next(self, call: StoreCall) -> T | None:
         """What is watched when it has changed since the last call, the first time at once; None when it had ended.
         WaitTimedOut when the time is over."""
-        last = self._last
-        if last is not None and self._has_ended(last):
+        last = self.last
+        if last is not None and self.has_ended(last):
             return None
-        self._waiting.start(call.access)
+        self.waiting.start(call.access)
         while True:
-            info = await self._read(call.again())
-            if last is None or self._seen(info) != self._seen(last):
-                self._last = info
+            info = await self.read(call.again())
+            if last is None or self.seen(info) != self.seen(last):
+                self.last = info
                 return info
-            await self._waiting.pause(call.access, info)
+            await self.waiting.pause(call.access, info)
 
 
+@dataclass
 class Watched(Generic[T]):
     """The iteration over a watch, blocking and awaited. `advice`: for the error when the caller's time is over."""
 
-    def __init__(
-        self, store: Store, watch: Watch[T], advice: Callable[[StoreCall, WaitTimedOut], Awaitable[str]]
-    ) -> None:
-        self._store = store
-        self._watch = watch
-        self._advice = advice
+    store: Store
+    watch: Watch[T]
+    advice: Callable[[StoreCall, WaitTimedOut], Awaitable[str]]
 
     def __iter__(self) -> Iterator[T]:
-        while (found := self._store.blocking(self._next, "watch", "handle.watch", polls=True)) is not None:
+        while (found := self.store.blocking(self._next, "watch", "handle.watch", polls=True)) is not None:
             yield found
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        while (found := await self._next(self._store.call("watch"))) is not None:
+        while (found := await self._next(self.store.call("watch"))) is not None:
             yield found
 
     async def _next(self, call: StoreCall) -> T | None:
         try:
-            return await self._watch.next(call)
+            return await self.watch.next(call)
         except WaitTimedOut as late:
-            raise TimeoutError(await self._advice(call, late)) from None
+            raise TimeoutError(await self.advice(call, late)) from None

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.errors import TaskHarborError
-from taskharbor.ops.overview import Overview, read_overview
+from taskharbor.ops.overview import read_overview
 from taskharbor.store.diagnose import named
 from taskharbor.store.pages import read_items
 from taskharbor.store.situation import SINCE_EVER, undeclared_types
@@ -37,16 +37,13 @@ def check_version() -> Check:
     return Check("version", "ok", f"taskharbor {taskharbor.__version__}, Python {platform.python_version()}")
 
 
-async def check_damage(driver: Driver) -> list[Check]:
-    """Damage that other programs did to the store, if the driver records it."""
-    damaged = getattr(driver, "damaged", None)
-    return [] if damaged is None else [Check("damage", "warning", safe_text(text)) for text in await damaged()]
-
-
-async def check_hindrances(driver: Driver) -> list[Check]:
-    """What other programs do that keeps the store from working well, if the driver can tell."""
-    hindered = getattr(driver, "hindered", None)
-    return [] if hindered is None else [Check("store", "warning", safe_text(text)) for text in await hindered()]
+async def check_reports(driver: Driver) -> list[Check]:
+    """What other programs did to the store, and what keeps it from working well, if the driver can tell."""
+    checks = []
+    for name, verb in (("damage", "damaged"), ("store", "hindered")):
+        if (read := getattr(driver, verb, None)) is not None:
+            checks += [Check(name, "warning", safe_text(text)) for text in await read()]
+    return checks
 
 
 async def check_permissions(driver: Driver) -> list[Check]:
@@ -131,12 +128,7 @@ async def check_schedules(
 
 async def check_queues(driver: Driver, now: datetime, most: int | None = None) -> list[Check]:
     """Queues and workers that need attention. `most`: of the first queues by name alone."""
-    return _queue_checks(await read_overview(driver, now, most), bool(await driver.workers(SINCE_EVER)))
-
-
-def _queue_checks(found: Overview, is_known: bool) -> list[Check]:
-    """Queues that need attention. `is_known`: the store has a record of some worker, however old."""
-    checks = []
+    found, checks = await read_overview(driver, now, most), []
     dead = sum(row["jobs"]["dlq"] for row in found.queues)
     paused = [one_line(row["queue"]) for row in found.queues if row["paused"]]
     idle = [one_line(row["queue"]) for row in found.queues if row["jobs"]["ready"] and not row["workers"]]
@@ -145,7 +137,8 @@ def _queue_checks(found: Overview, is_known: bool) -> list[Check]:
     if number:
         checks.append(Check("workers", "ok", f"{number} sent a heartbeat in the last minute"))
     else:
-        when = "no heartbeat in the last minute" if is_known else "no worker ever used this store"
+        ever = await driver.workers(SINCE_EVER)
+        when = "no heartbeat in the last minute" if ever else "no worker ever used this store"
         checks.append(Check("workers", "warning", f"{when}; start one: taskharbor worker run"))
     if idle and number:
         checks.append(Check("queues", "warning", f"no worker serves {named(idle)}, where jobs are ready"))

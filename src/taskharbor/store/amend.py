@@ -7,6 +7,7 @@ A change never overwrites what it has not seen. It is sent with the version of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.amendment import Amend
-from taskharbor.model.bounds import check_number, clean_error
+from taskharbor.model.bounds import INT_MIN, check_number, clean_error
 from taskharbor.model.codec import Codec
 from taskharbor.model.errors import DriverError, InvalidJob, JobNotFound, WrongState
 from taskharbor.model.executions import read_trail, write_trail
@@ -132,14 +133,11 @@ def is_applied(change: Amend, before: JobRecord, now: JobRecord) -> bool:
     return is_next and all(getattr(now, name) == value for name, value in change.changes().items())
 
 
-def _whole(value: Any, name: str, minimum: int | None = None) -> int:
+def _whole(value: Any, name: str, minimum: int = INT_MIN) -> int:
     if type(value) is not int:
         raise TypeError(f"{name}: expected a whole number, got {type(value).__name__}")
-    if minimum is None:
-        check_number(value, name)
-    else:
-        check_number(value, name, minimum)
-    return value
+    check_number(value, name, minimum)
+    return int(value)
 
 
 def _arguments(payload: Any) -> dict[str, Any]:
@@ -165,42 +163,34 @@ def _entries(metadata: Any) -> dict[str, str | None]:
     return dict(metadata)
 
 
+@dataclass
 class Amendment:
     """One call of `handle.amend`. `job_type` and `signature` are those of the task that the handle came from, if it
     did."""
 
-    def __init__(
-        self,
-        call: StoreCall,
-        id: str,
-        changes: Changes,
-        expect: JobInfo | None,
-        job_type: str | None,
-        signature: Signature | None,
-    ) -> None:
-        self._call = call
-        self._id = id
-        self._changes = changes
-        self._expect = expect
-        self._type = job_type
-        self._signature = signature
-        self._sent: tuple[Amend, JobInfo] | None = None  # by the last try, of which no reply came
+    call: StoreCall
+    id: str
+    changes: Changes
+    expect: JobInfo | None
+    job_type: str | None
+    signature: Signature | None
+    sent: tuple[Amend, JobInfo] | None = None  # by the last try, of which no reply came
 
     async def send(self, driver: Driver) -> None:
         """Read the job and change it; WrongState if it cannot be changed, or is not as expected."""
         for left in reversed(range(MAX_TRIES)):
             info = await self._read(driver)
-            if self._sent is not None and is_applied(self._sent[0], self._sent[1].job, info.job):
+            if self.sent is not None and is_applied(self.sent[0], self.sent[1].job, info.job):
                 return
             self._refuse_unexpected(info)
-            change = self._changes.of(info.job, self._call.store.codec, self._signature)
+            change = self.changes.of(info.job, self.call.store.codec, self.signature)
             change = with_masked_texts(change, info.job)
-            self._sent = change, info
-            error = (await driver.amend([change], self._call.now()))[0]
-            self._sent = None
+            self.sent = change, info
+            error = (await driver.amend([change], self.call.now()))[0]
+            self.sent = None
             if error is None:
                 return
-            if not left or self._expect is not None or not isinstance(error, WrongState):
+            if not left or self.expect is not None or not isinstance(error, WrongState):
                 raise error
             again = await self._read(driver)
             if (again.job.deliveries, again.job.edits) == (info.job.deliveries, info.job.edits):
@@ -208,17 +198,17 @@ class Amendment:
 
     async def _read(self, driver: Driver) -> JobInfo:
         try:
-            return await driver.inspect(self._id, self._call.now())
+            return await driver.inspect(self.id, self.call.now())
         except JobNotFound:
-            raise no_record(self._id) from None
+            raise no_record(self.id) from None
 
     def _refuse_unexpected(self, info: JobInfo) -> None:
-        job, expect = info.job, self._expect
+        job, expect = info.job, self.expect
         if expect is not None and (job.deliveries, job.edits) != (expect.job.deliveries, expect.job.edits):
-            raise WrongState(f"job {self._id} was reserved or amended since it was read; read it again")
-        if self._changes.payload is not None and self._type is not None and job.type != self._type:
+            raise WrongState(f"job {self.id} was reserved or amended since it was read; read it again")
+        if self.changes.payload is not None and self.job_type is not None and job.type != self.job_type:
             raise InvalidJob(
-                f"job {self._id} is a {job.type!r}, not a {self._type!r}: amend its payload through its own task, or "
+                f"job {self.id} is a {job.type!r}, not a {self.job_type!r}: amend its payload through its own task, or "
                 "with harbor.job(id), which checks no arguments"
             )
 

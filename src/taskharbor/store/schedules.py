@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -117,70 +118,73 @@ Decide = Callable[[Schedule | None, datetime], Decided | None]
 """From a version (None: there is none) and the present to the next version; None: nothing is to be changed."""
 
 
+@dataclass
 class ChangeCall:
     """One call that changes a schedule. `decide` may raise to refuse it; it may be called several times."""
 
-    def __init__(self, call: StoreCall, name: str, decide: Decide) -> None:
-        self._call = call
-        self._name = name
-        self._decide = decide
-        self._mark = new_revision()
-        self.doubt = f"The schedule may or may not have changed; harbor.schedules.get({name!r}) says it"
+    call: StoreCall
+    name: str
+    decide: Decide
+    mark: str = field(default_factory=new_revision)
+
+    @property
+    def doubt(self) -> str:
+        """What is unknown if no reply comes."""
+        return f"The schedule may or may not have changed; harbor.schedules.get({self.name!r}) says it"
 
     async def send(self, driver: Driver) -> FoundSchedule:
         """Make the change, and return the schedule as it is then."""
         for _ in range(MAX_TRIES):
-            found = await read_row(driver, self._name)
+            found = await read_row(driver, self.name)
             schedule = None if found is None else readable(found)
-            if found is not None and schedule is not None and self._mark in schedule.body.calls:
+            if found is not None and schedule is not None and self.mark in schedule.body.calls:
                 return found  # by an earlier try, whose reply was lost
-            now = self._call.now()
-            decided = self._decide(schedule, now)
+            now = self.call.now()
+            decided = self.decide(schedule, now)
             if decided is None:
                 assert found is not None
                 return found
-            after = called(decided.schedule, self._mark)
+            after = called(decided.schedule, self.mark)
             if found is not None and decided.keeps_slots:
-                to = stored_until(self._name, after, found.row.next_at)
+                to = stored_until(self.name, after, found.row.next_at)
             else:
-                to = stored(self._name, after)
+                to = stored(self.name, after)
             expect = None if found is None else found.row.revision
-            change = ScheduleChange(name=self._name, expect=expect, to=to, jobs=decided.jobs)
+            change = ScheduleChange(name=self.name, expect=expect, to=to, jobs=decided.jobs)
             (is_made,) = await driver.change_schedules([change], now)
             if is_made:
                 return FoundSchedule(to, after)
-            await self._call.access.sleep(LONGEST_PAUSE_S * random.random())
-        raise _too_busy(self._name)
+            await self.call.access.sleep(LONGEST_PAUSE_S * random.random())
+        raise _too_busy(self.name)
 
 
+@dataclass
 class DeleteCall:
     """One call that deletes a schedule, also one that this program cannot read. What code declares leaves a mark, and
     deleting the mark leaves nothing."""
 
     doubt = "The schedule may or may not be deleted; delete it again: that does no harm"
-
-    def __init__(self, call: StoreCall, name: str) -> None:
-        self._call = call
-        self._name = name
-        self._sent: FoundSchedule | None = None  # what was to be deleted by a try of which no reply came
+    call: StoreCall
+    name: str
+    sent: FoundSchedule | None = None  # what was to be deleted by a try of which no reply came
 
     async def send(self, driver: Driver) -> FoundSchedule:
         """Delete it, and return what it was."""
         for _ in range(MAX_TRIES):
-            found = await read_row(driver, self._name)
-            if self._sent is not None and (found is None or _of(found) != _of(self._sent)):
-                return self._sent  # it was deleted, and perhaps added again since
+            found = await read_row(driver, self.name)
+            if self.sent is not None and (found is None or _of(found) != _of(self.sent)):
+                return self.sent  # it was deleted, and perhaps added again since
             if found is None:
-                raise not_found(self._name)
-            self._sent = found
+                raise not_found(self.name)
+            self.sent = found
             mark = None if found.schedule is None else deleted(found.schedule)
-            to = None if mark is None else stored(self._name, mark)
-            change = ScheduleChange(name=self._name, expect=found.row.revision, to=to)
-            (is_made,) = await driver.change_schedules([change], self._call.now())
+            to = None if mark is None else stored(self.name, mark)
+            change = ScheduleChange(name=self.name, expect=found.row.revision, to=to)
+            (is_made,) = await driver.change_schedules([change], self.call.now())
             if is_made:
                 return found
-            await self._call.access.sleep(LONGEST_PAUSE_S * random.random())
-        raise _too_busy(self._name)
+            await self.call.access.sleep(LONGEST_PAUSE_S * random.random())
+        raise _too_busy(self.name)
 
 
 async def read_row(driver: Driver, name: str) -> FoundSchedule | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.errors import usage_error
+from taskharbor.cli.errors import as_usage_error
 from taskharbor.cli.options import choose_time, page_options, since, time, word
 from taskharbor.cli.output import Column, write_json, write_table
 from taskharbor.cli.store import call_store
@@ -51,10 +51,8 @@ def audit(target: Target, **query: Any) -> None:
     """
 
     async def read(driver: Driver, now: datetime) -> tuple[list[AuditEntry], str | None]:
-        try:
+        with as_usage_error("--", ValueError):
             return await read_audit(driver, **choose_time(query, now))
-        except ValueError as error:
-            raise usage_error(f"--{error}") from error
 
     entries, cursor = call_store(target, read)
     if target.json:

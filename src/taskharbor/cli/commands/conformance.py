@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from taskharbor.cli.errors import EXIT_REFUSED, usage_error
+from taskharbor.cli.errors import EXIT_REFUSED, as_usage_error, usage_error
 from taskharbor.cli.options import word
 from taskharbor.cli.output import write_answer
 from taskharbor.cli.target import Target, shared
@@ -38,10 +38,8 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
     if target.given is None:
         raise usage_error("conformance: expected the address of a store, for example --dsn memory://")
     target.driver()  # reports an invalid DSN
-    try:
+    with as_usage_error("", StoreNotEmpty, ValueError, RuntimeError):
         report = run(target.given, themes=list(themes) or None, namespace=namespace)
-    except (StoreNotEmpty, ValueError, RuntimeError) as error:
-        raise usage_error(str(error)) from error
     numbers = {name: len(getattr(report, name)) for name in ("passed", "failed", "skipped", "not_offered")}
     cases = [
         {"theme": each.case.theme, "title": each.case.title, "verdict": each.verdict.value, "text": each.text}

@@ -125,8 +125,7 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
             checks += await ops_doctor.check_queues(driver, now)
             checks += await ops_doctor.check_types(driver, tasks, target.app or "", now)
             checks += await ops_doctor.check_schedules(driver, schedules, target.app or "", now)
-            checks += await ops_doctor.check_damage(driver)
-            checks += await ops_doctor.check_hindrances(driver)
+            checks += await ops_doctor.check_reports(driver)
         except StoreMissing as error:
             text = (
                 missing(driver, target, str(error)) if is_absent(driver) else "no schema yet; run: taskharbor migrate"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli.errors import usage_error
+from taskharbor.cli.errors import as_usage_error, usage_error
 from taskharbor.cli.options import arguments_option, duration, number, parse_moment, read_json, word
 from taskharbor.cli.output import write_json
 from taskharbor.cli.store import call_store
@@ -87,13 +87,11 @@ def _record(name: str, payload: bytes, given: dict[str, Any]) -> JobRecord:
     if "delay" in given and "run_at" in given:
         raise usage_error("--delay and --run-at: expected only one of them")
     fields = {option: value for option, value in given.items() if option != "delay"}
-    try:
+    with as_usage_error("", ValueError):
         if "run_at" in fields:
             fields["run_at"] = moment(fields["run_at"], "run_at")
         check_type(name)
         job = JobRecord(id="to-be-made", type=name, payload=payload, **fields)
-    except ValueError as error:
-        raise usage_error(str(error)) from error
     check_job(job)
     return job
 
@@ -122,11 +120,9 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
     from taskharbor.tasks.task import step_of_json
 
     task = task_of(target, harbor, name, "enqueue")
-    try:
+    with as_usage_error():
         value = harbor.codec.decode(payload)
         return step_of_json(task.options(**options), value)._call()
-    except (TypeError, ValueError) as error:
-        raise usage_error(str(error)) from error
 
 
 async def _send(harbor: Harbor, call: TaskCall) -> tuple[str, bool]:

@@ -10,7 +10,7 @@ import click
 
 from taskharbor.cli.asking import confirm
 from taskharbor.cli.commands.list import more
-from taskharbor.cli.errors import usage_error
+from taskharbor.cli.errors import as_usage_error
 from taskharbor.cli.options import choice, choose_time, flag, id_argument, page_options, since, time, yes_option
 from taskharbor.cli.output import (
     Column,
@@ -66,11 +66,9 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
     """
 
     async def read(driver: Driver, now: datetime) -> tuple[ItemsPage[FlowInfo], datetime]:
-        try:
+        with as_usage_error("--", ValueError):
             order = "-id" if newest else "id"
             return await fill_page(partial(list_flows, driver), now=now, order=order, **choose_time(query, now)), now
-        except ValueError as error:
-            raise usage_error(f"--{error}") from error
 
     page, now = call_store(target, read)
     if target.json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli.errors import usage_error
+from taskharbor.cli.errors import as_usage_error, usage_error
 from taskharbor.cli.options import output_option, word
 from taskharbor.cli.output import style, write_hanging, write_json
 from taskharbor.store.text import one_line
@@ -105,13 +105,11 @@ def _write_report(program: str, findings: Iterable[Finding], output: str) -> Non
     from taskharbor.moving.source import CannotRead
 
     here = os.path.join(os.getcwd(), "")
-    try:
+    with as_usage_error("", CannotRead):
         moved = [
             msgspec.structs.replace(each, file=os.path.relpath(each.file, here)) if each.file.startswith(here) else each
             for each in findings
         ]
-    except CannotRead as error:
-        raise usage_error(str(error)) from error
     ordered = sorted(moved, key=lambda finding: (not finding.file, finding.file, finding.line))
     if output == "json":
         rows: list[Any] = [{**msgspec.to_builtins(finding), "level": finding.level} for finding in ordered]

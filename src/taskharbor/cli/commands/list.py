@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from taskharbor.cli import options as opt
-from taskharbor.cli.errors import usage_error
+from taskharbor.cli.errors import as_usage_error
 from taskharbor.cli.output import Column, write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
@@ -44,11 +44,9 @@ def read_page(
             given["flow_id"] = await flow_id(driver, given["flow_id"], now)
         if "error" in given:
             given |= error_query(given.pop("error"))
-        try:
+        with as_usage_error("--", ValueError):
             order = "-id" if newest else "id"
             return await fill_page(driver.list, now=now, order=order, payloads=payloads, **given), now
-        except ValueError as error:
-            raise usage_error(f"--{error}") from error
 
     return call_store(target, read)
 

@@ -10,7 +10,7 @@ import click
 
 from taskharbor.cli import options as opt
 from taskharbor.cli.asking import confirm
-from taskharbor.cli.errors import usage_error
+from taskharbor.cli.errors import as_usage_error
 from taskharbor.cli.output import Column, write_answer, write_facts, write_json, write_table
 from taskharbor.cli.store import Operator, act, actions_of
 from taskharbor.cli.target import Target, importing, shared, task_of
@@ -19,7 +19,6 @@ from taskharbor.store.text import format_duration, format_moment, one_line, rela
 
 if TYPE_CHECKING:
     from taskharbor.client.scheduled_step import Scheduled
-    from taskharbor.client.store_calls import StoreCalls
     from taskharbor.store.schedules import ScheduleInfo
 
 COLUMNS = (
@@ -71,15 +70,6 @@ def _rule(options: dict[str, Any]) -> dict[str, Any]:
             if value is not None}  # fmt: skip
 
 
-def _check_rule(given: dict[str, Any]) -> None:
-    from taskharbor.schedules.rule import checked_rule
-
-    try:
-        checked_rule(**given)
-    except (TypeError, ValueError) as error:
-        raise usage_error(str(error)) from error
-
-
 # Looking ---------------------------------------------------------------------------------------------------------
 
 
@@ -107,10 +97,10 @@ def list_(target: Target, queue: str | None) -> None:
     if queue is not None:
         check_name(queue, "queue")
 
-    async def read(client: StoreCalls) -> list[ScheduleInfo]:
-        return [info async for info in client.schedules.list(queue=queue)]
+    async def read(operator: Operator) -> tuple[list[ScheduleInfo], datetime]:
+        return [info async for info in operator.client.schedules.list(queue=queue)], operator.now
 
-    found, now = _read(target, read)
+    found, now = act(target, read)
     known: dict[str, Any] = {"declared": _declared(target), "app": target.app or ""}
     if target.json:
         write_json({"schedules": [facts_of(info, now, **known) for info in found]})
@@ -140,12 +130,8 @@ def show(target: Target, name: str) -> None:
     """
     from taskharbor.ops.schedule_view import facts_of
 
-    async def read(client: StoreCalls) -> tuple[ScheduleInfo, list[datetime]]:
-        info = await client.schedules.aget(name)
-        return info, [] if info.problem else await _upcoming(client, name, 5)
-
-    (info, upcoming), now = _read(target, read)
-    facts = {**facts_of(info, now, _declared(target), target.app or ""), "upcoming": upcoming}
+    info, slots, now = _read(target, name, 5, readable=False)
+    facts = {**facts_of(info, now, _declared(target), target.app or ""), "upcoming": slots}
     if target.json:
         write_json(facts)
         return
@@ -167,17 +153,11 @@ def preview(target: Target, name: str, count: int) -> None:
     """
     from taskharbor.policy.wall_clock import zone_of
 
-    async def read(client: StoreCalls) -> tuple[ScheduleInfo, list[datetime]]:
-        return await client.schedules.aget(name), await _upcoming(client, name, count)
-
-    (info, slots), now = _read(target, read)
+    info, slots, now = _read(target, name, count)
     if target.json:
         write_json({"name": info.name, "tz": info.tz, "slots": slots})
         return
-    try:
-        zone = zone_of(info.tz)
-    except ValueError as error:
-        raise _cannot_follow(name, error) from error
+    zone = zone_of(info.tz)
     columns = (Column("slot", whole=True), Column(info.tz, whole=True), Column("from now", times=True))
     rows = [[format_moment(slot), f"{slot.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}", relative(slot, now)]
             for slot in slots]  # fmt: skip
@@ -211,9 +191,12 @@ def add(target: Target, name: str, job: str, payload: str, queue: str | None, **
 
     JSON: the keys of `schedule list`.
     """
+    from taskharbor.schedules.rule import checked_rule
+
     what = _what(target, job, opt.read_json(payload, "--json"), queue)
     given = _rule(options)
-    _check_rule(given)  # before a store is created for it
+    with as_usage_error():
+        checked_rule(**given)  # before a store is created for it
 
     async def store(operator: Operator) -> ScheduleInfo:
         if target.harbor is None:
@@ -326,11 +309,7 @@ def delete(target: Target, name: str, yes: bool) -> None:
 
     JSON: the keys of `schedule list`, as it was.
     """
-
-    async def read(client: StoreCalls) -> ScheduleInfo:
-        return await client.schedules.aget(name)
-
-    info, _ = _read(target, read)
+    info = act(target, lambda operator: operator.client.schedules.aget(name))
     note = " Only a mark of it is left; without that a worker whose code declares it stores it again."
     confirm(f"Delete the schedule {one_line(name)}?{note if info.deleted else ''}", yes)
     _change(target, lambda operator: operator.actions.delete_schedule(name), done="deleted")
@@ -339,25 +318,23 @@ def delete(target: Target, name: str, yes: bool) -> None:
 # How -------------------------------------------------------------------------------------------------------------
 
 
-def _read(target: Target, read: Callable[[StoreCalls], Awaitable[Any]]) -> tuple[Any, datetime]:
-    """What a reading call returns, and the store's time."""
+def _read(
+    target: Target, name: str, count: int, *, readable: bool = True
+) -> tuple[ScheduleInfo, list[datetime], datetime]:
+    """A schedule, its next slots, and the store's time; a usage error if this machine does not know its zone, for one.
+    `readable`: refuse a schedule that this program cannot read, also one whose slots need no zone."""
+    from taskharbor.policy.wall_clock import zone_of
 
-    async def look(operator: Operator) -> tuple[Any, datetime]:
-        return await read(operator.client), operator.now
+    async def read(operator: Operator) -> tuple[ScheduleInfo, list[datetime], datetime]:
+        schedules = operator.client.schedules
+        info = await schedules.aget(name)
+        with as_usage_error(f"the schedule {one_line(name)}: ", ValueError, OverflowError):
+            if readable:
+                zone_of(info.tz)
+            slots = await schedules.apreview(name, count) if readable or not info.problem else []
+        return info, slots, operator.now
 
-    return act(target, look)
-
-
-async def _upcoming(client: StoreCalls, name: str, count: int) -> list[datetime]:
-    """The next slots of a schedule; a usage error if this machine does not know its zone, for one."""
-    try:
-        return await client.schedules.apreview(name, count)
-    except (ValueError, OverflowError) as error:
-        raise _cannot_follow(name, error) from error
-
-
-def _cannot_follow(name: str, error: Exception) -> Exception:
-    return usage_error(f"the schedule {one_line(name)}: {error}")
+    return act(target, read)
 
 
 def _change(
@@ -367,10 +344,8 @@ def _change(
     from taskharbor.ops.schedule_view import facts_of, next_of, rule_of
 
     async def change(operator: Operator) -> tuple[ScheduleInfo, datetime]:
-        try:
+        with as_usage_error():
             return await call(operator), operator.now
-        except (TypeError, ValueError) as error:
-            raise usage_error(str(error)) from error
 
     info, now = act(target, change, creates=creates)
     when = done or f"{rule_of(info)}, next {next_of(info, now)}"
@@ -389,14 +364,12 @@ def _what(target: Target, job: str, payload: bytes, queue: str | None) -> Schedu
 
     harbor = target.harbor
     given: dict[str, Any] = {} if queue is None else {"queue": queue}
-    try:
+    with as_usage_error():
         if harbor is None:
             return JobRequest(type=job, payload=JsonCodec().decode(payload), **given)
         task = task_of(target, harbor, job, "add")
         value = harbor.codec.decode(payload)
         return step_of_json(task.options(**given) if given else task, value)
-    except (TypeError, ValueError) as error:
-        raise usage_error(str(error)) from error
 
 
 def _lines(facts: dict[str, Any], now: datetime) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, usage_error
+from taskharbor.cli.errors import EXIT_REFUSED, CommandError, as_usage_error, complain, usage_error
 from taskharbor.cli.options import OptionDecorator, choice, duration, flag, number, together, word
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.store.text import safe_text
@@ -161,10 +161,8 @@ def run(target: Target, **options: Any) -> int:
         **own,
     )
     passed = ("queues", "concurrency", "lease", "heartbeat", "poll_interval", "shutdown_timeout", "max_lost")
-    try:
+    with as_usage_error("--"):
         checked = settings(**{name: own[name] for name in passed})
-    except (ValueError, TypeError) as error:
-        raise usage_error(f"--{error}") from error
     if given["max_memory"] is not None and not memory.measurable():
         raise usage_error("--max-memory: this system has no /proc to read the memory of a process from")
     given["reload"] = os.getcwd() if given["reload"] else None
@@ -283,10 +281,8 @@ def _check(target: Target, processes: int) -> str | None:
 
 def _metrics(host: str, port: int, served: ExitStack, observers: Observers) -> Callable[[str], None]:
     """Serve the metrics of all processes; return a function to call once the store's address is known."""
-    try:
+    with as_usage_error("--metrics-port: ", ModuleNotFoundError):
         from taskharbor.observe.prometheus import serve, share
-    except ModuleNotFoundError as error:
-        raise usage_error(f"--metrics-port: {error}") from error
     from taskharbor.drivers import open_driver
 
     shared = share()

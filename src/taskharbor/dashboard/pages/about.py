@@ -19,7 +19,7 @@ async def about(reading: StoreReading, query: PageQuery) -> PageContent:
         *await doctor.check_queues(driver, now, MAX_QUEUES),
         *await doctor.check_types(driver, reading.declared, "this application", now),
         *await doctor.check_schedules(driver, None, "", now, MAX_SCHEDULES),
-        *await doctor.check_damage(driver),
+        *await doctor.check_reports(driver),
     ]
     data = {
         "ok": all(check.status != "problem" for check in checks),

@@ -24,8 +24,8 @@ from taskharbor.store.bulk.plan import (
     FrozenFilter,
     OperationPlan,
     OperationStatus,
-    begun_entry,
     ended_entry,
+    entry_of,
     first_state,
     read_result,
     read_state,
@@ -99,16 +99,13 @@ def checked_plan(
 
 def _check_state(action: Action, state: State | None) -> None:
     """ValueError for a filter whose jobs the action cannot change, or that would take more than is meant."""
+    shown = None if state is None else repr(state.value)
     if action is Action.REQUEUE and state not in (State.DLQ, State.CANCELLED):
-        raise ValueError(f"requeue: expected a filter with state='dlq' or state='cancelled', got state={_shown(state)}")
+        raise ValueError(f"requeue: expected a filter with state='dlq' or state='cancelled', got state={shown}")
     if action is Action.CANCEL and state is not None and state.terminal:
-        raise ValueError(f"cancel: expected a filter for jobs that have not ended, got state={_shown(state)}")
+        raise ValueError(f"cancel: expected a filter for jobs that have not ended, got state={shown}")
     if action is Action.DELETE and state is None:
         raise ValueError("delete: expected a filter with state=, such as state='dlq': without it running jobs fit too")
-
-
-def _shown(state: State | None) -> str:
-    return "None" if state is None else repr(state.value)
 
 
 async def begin(call: StoreCall, plan: OperationPlan) -> str:
@@ -120,7 +117,7 @@ async def begin(call: StoreCall, plan: OperationPlan) -> str:
     frozen = msgspec.structs.replace(
         plan, filter=msgspec.structs.replace(plan.filter, until=min(plan.filter.until or now, now))
     )
-    entry = begun_entry(operation_id, frozen, now)
+    entry = entry_of(operation_id, frozen, now, OperationStatus.RUNNING)
     await put_entry(call, entry)
     record = slice_record(operation_id, first_state(frozen, now), now)
     await call.ask(lambda driver: driver.enqueue([record], now))
@@ -195,7 +192,8 @@ async def go_on(driver: Driver, id: str, now: datetime) -> None:
     """Bring the slice back that made an operation fail, so that it goes on from there."""
     info = await _newest_slice(driver, id, now)
     state = read_state(info.job.payload)
-    await driver.put_audit([begun_entry(id, state.plan, state.began_at).stored()], now)
+    entry = entry_of(id, state.plan, state.began_at, OperationStatus.RUNNING)
+    await driver.put_audit([entry.stored()], now)
     (refused,) = await driver.requeue([info.job.id], now)
     if refused is not None:
         raise refused

@@ -201,9 +201,11 @@ def first_state(plan: OperationPlan, now: datetime) -> OperationState:
 
 
 _SLICE_ID = re.compile(r".+\.\d{6,}").fullmatch
-_encode_state = msgspec.json.Encoder().encode
-_decode_state = msgspec.json.Decoder(OperationState).decode
-_decode_result = msgspec.json.Decoder(OperationResult).decode
+_encode = msgspec.json.Encoder().encode
+read_state = msgspec.json.Decoder(OperationState).decode
+"""The state that a slice carries, or ValueError."""
+read_result = msgspec.json.Decoder(OperationResult).decode
+"""What `write_result` wrote, or ValueError."""
 
 
 def slice_id(operation_id: str, number: int = 0) -> str:
@@ -217,7 +219,7 @@ def slice_record(operation_id: str, state: OperationState, now: datetime, run_at
         id=slice_id(operation_id, state.number),
         type=OPERATION_TYPE,
         queue=OPERATIONS_QUEUE,
-        payload=_encode_state(state),
+        payload=_encode(state),
         run_at=run_at,
         max_attempts=SLICE_MAX_ATTEMPTS,
         flow_id=operation_id,
@@ -226,21 +228,9 @@ def slice_record(operation_id: str, state: OperationState, now: datetime, run_at
     )
 
 
-def read_state(payload: bytes) -> OperationState:
-    """The state that a slice carries, or ValueError."""
-    return _decode_state(payload)
-
-
 def write_result(state: OperationState, status: OperationStatus) -> bytes:
     """The result of the last slice."""
-    return _encode_state(
-        OperationResult(status=status, done=state.done, skipped=state.skipped, failures=state.failures)
-    )
-
-
-def read_result(result: bytes) -> OperationResult:
-    """What `write_result` wrote, or ValueError."""
-    return _decode_result(result)
+    return _encode(OperationResult(status=status, done=state.done, skipped=state.skipped, failures=state.failures))
 
 
 def may_be_slice(id: str) -> bool:
@@ -284,32 +274,13 @@ def starts_in_window(count: int, seconds: float) -> list[tuple[int, float]]:
     return [(bounds[step + 1] - bounds[step], seconds * step / steps) for step in range(steps)]
 
 
-def begun_entry(operation_id: str, plan: OperationPlan, now: datetime) -> AuditEntry:
-    """The entry of an operation that begins in the audit: one for each, under its id, replaced when it ends."""
-    return _entry(operation_id, plan, now, OperationStatus.RUNNING, None, None)
+def entry_of(id: str, plan: OperationPlan, at: datetime, status: OperationStatus) -> AuditEntry:
+    """The entry of an operation in the audit, under its id, replaced when it ends. `at`: when it began."""
+    given, options = plan.filter.given(), plan.options()
+    return AuditEntry(id=id, at=at, by=plan.by, action=plan.action, filter=given, options=options, status=status)
 
 
-def ended_entry(operation_id: str, state: OperationState, status: OperationStatus) -> AuditEntry:
-    """The entry of an operation that ends: `at` stays the moment at which it began."""
-    return _entry(operation_id, state.plan, state.began_at, status, state.done, state.skipped)
-
-
-def _entry(
-    operation_id: str,
-    plan: OperationPlan,
-    at: datetime,
-    status: OperationStatus,
-    done: int | None,
-    refused: int | None,
-) -> AuditEntry:
-    return AuditEntry(
-        id=operation_id,
-        at=at,
-        by=plan.by,
-        action=plan.action,
-        filter=plan.filter.given(),
-        options=plan.options(),
-        done=done,
-        refused=refused,
-        status=status,
-    )
+def ended_entry(id: str, state: OperationState, status: OperationStatus) -> AuditEntry:
+    """The entry of an operation that has ended."""
+    entry = entry_of(id, state.plan, state.began_at, status)
+    return msgspec.structs.replace(entry, done=state.done, refused=state.skipped)
