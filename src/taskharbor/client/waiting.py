@@ -104,7 +104,7 @@ async def why_not_ended(call: StoreCall, info: JobInfo) -> str:
     return "it goes on, ask again later"
 
 
-@dataclass
+@dataclass(repr=False)
 class Watch(Generic[T]):
     """The changes of one job or flow, one call after another, until it has ended. `waiting` has the limit of all of
     them. `read` reads it; `seen`: what a caller is shown again if it has changed; `has_ended`: whether it has.
@@ -133,7 +133,7 @@ class Watch(Generic[T]):
             await self.waiting.pause(call.access, info)
 
 
-@dataclass
+@dataclass(repr=False)
 class Watched(Generic[T]):
     """The iteration over a watch, blocking and awaited. `advice`: for the error when the caller's time is over."""
 

@@ -163,7 +163,7 @@ def _entries(metadata: Any) -> dict[str, str | None]:
     return dict(metadata)
 
 
-@dataclass
+@dataclass(repr=False)
 class Amendment:
     """One call of `handle.amend`. `job_type` and `signature` are those of the task that the handle came from, if it
     did."""

@@ -118,7 +118,7 @@ Decide = Callable[[Schedule | None, datetime], Decided | None]
 """From a version (None: there is none) and the present to the next version; None: nothing is to be changed."""
 
 
-@dataclass
+@dataclass(repr=False)
 class ChangeCall:
     """One call that changes a schedule. `decide` may raise to refuse it; it may be called several times."""
 
@@ -158,7 +158,7 @@ class ChangeCall:
         raise _too_busy(self.name)
 
 
-@dataclass
+@dataclass(repr=False)
 class DeleteCall:
     """One call that deletes a schedule, also one that this program cannot read. What code declares leaves a mark, and
     deleting the mark leaves nothing."""
