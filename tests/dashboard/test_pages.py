@@ -69,6 +69,24 @@ def test_a_dead_job_of_an_unknown_type_says_so_before_it_is_requeued():
     visit(visit_job)
 
 
+def test_the_page_of_a_dead_job_that_is_retried_while_it_is_read_is_shown(monkeypatch: pytest.MonkeyPatch):
+    async def look(site: Site) -> None:
+        inspect, id = MemoryDriver.inspect, site.scene.dead
+
+        async def once(driver: MemoryDriver, job_id: str, now: Any) -> Any:
+            info = await inspect(driver, job_id, now)
+            monkeypatch.setattr(MemoryDriver, "inspect", inspect)
+            await driver.requeue([job_id], now)
+            return info
+
+        monkeypatch.setattr(MemoryDriver, "inspect", once)
+        reply = await site.get(f"/jobs/{id}")
+        assert (reply.status_code, ">dead</span>" in reply.text) == (200, True)
+        assert (await site.json(f"/jobs/{id}"))["state"] == "ready"
+
+    visit(look)
+
+
 def test_each_waiting_row_says_why():
     async def look(site: Site) -> None:
         page = (await site.get("/jobs?limit=200")).text

@@ -155,11 +155,19 @@ async def _read_group(driver: Driver, job: JobRecord, now: datetime) -> dict[str
 async def read_dead(
     driver: Driver, typed: str, now: datetime, *, app: str = "", declared: frozenset[str] | None = None
 ) -> Situation:
-    """Read everything that `effects` needs; WrongState for a job that is not dead."""
+    """Read a job and everything that `effects` needs; WrongState if it is not dead."""
     info = await find_job(driver, typed, now)
-    job = info.job
     if info.state is not State.DLQ:
+        job = info.job
         raise WrongState(f"job {job.id} is {info.state}, not dead; `{command('inspect', job.id)}` shows it")
+    return await read_around_dead(driver, info, now, app=app, declared=declared)
+
+
+async def read_around_dead(
+    driver: Driver, info: JobInfo, now: datetime, *, app: str = "", declared: frozenset[str] | None = None
+) -> Situation:
+    """Read what else `effects` needs about a job that was read, and was dead then."""
+    job = info.job
     flow: list[JobInfo] = []
     cursor: str | None = None
     if job.flow_id is not None:

@@ -14,7 +14,7 @@ from taskharbor.ops.operator import StoreReading
 from taskharbor.store.diagnose import effects, reasons
 from taskharbor.store.jobs import without_content
 from taskharbor.store.redaction import HIDDEN
-from taskharbor.store.situation import read_dead, read_situation
+from taskharbor.store.situation import read_around_dead, read_situation
 
 MAX_STRIP_JOBS = 40  # of its flow, beside it
 
@@ -37,8 +37,8 @@ async def job(reading: StoreReading, query: PageQuery) -> PageContent:
     would = []
     if info.state is State.DLQ:
         app, declared = reading.harbor_name, reading.declared
-        dead = await read_dead(reading.driver, info.job.id, reading.now, app=app, declared=declared)
-        would = effects(replace(dead, info=info))
+        dead = await read_around_dead(reading.driver, info, reading.now, app=app, declared=declared)
+        would = effects(dead)
     strip, more = await _strip(reading, info)
     view: dict[str, Any] = {
         "info": info,
