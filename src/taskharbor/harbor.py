@@ -6,7 +6,7 @@ module can make one when it is imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -19,7 +19,7 @@ from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
-from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
+from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.model.times import Duration
 from taskharbor.model.validation import callables, explains_unknown
 from taskharbor.store.access import StoreCall
@@ -107,7 +107,7 @@ class Harbor(TaskRegistry, StoreCalls):
         )
         self.client = Client._of(self._store)
         super().__init__(self.client, self._store.codec, Queues(queues, self._declared_queues))
-        self._store.enqueuer.on_stored = self._on_stored
+        self._store.enqueuer.on_stored = self._queues.warn_of_undeclared
 
     def _make_store(self, dsn_or_driver: Driver | str | None, **options: Any) -> Store:
         return Store(dsn_or_driver, **options)
@@ -148,10 +148,6 @@ class Harbor(TaskRegistry, StoreCalls):
 
     def _default_queue(self) -> str:
         return self._store.default_queue
-
-    def _on_stored(self, records: Sequence[JobRecord]) -> None:
-        if self.tasks:  # a program without tasks only enqueues: which queues others serve, it cannot know
-            self._queues.warn_of_undeclared(records)
 
     def observe(self, observer: Observer) -> None:
         """Add a function that receives the events of the client, and of the workers that are made from now on."""

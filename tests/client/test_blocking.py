@@ -336,7 +336,7 @@ def test_a_forked_child_never_uses_or_closes_the_calls_of_its_parent() -> None:
         client = Client(Pids())
         client.enqueue(JobRequest(type="t"))
         client._store.drivers._lock.acquire()  # a thread of the parent's holds it, and does not exist in the child
-        client._store.drivers._blocking._opening.enter(0)
+        client._store.drivers.access._opening.enter(0)
         client._store.enqueuer._keys._lock.acquire()
         if (child := os.fork()) == 0:
             client.enqueue(JobRequest(type="t", idempotency_key="k"))
@@ -346,7 +346,7 @@ def test_a_forked_child_never_uses_or_closes_the_calls_of_its_parent() -> None:
             os._exit(7)
         client._store.drivers._lock.release()
         client._store.enqueuer._keys._lock.release()
-        client._store.drivers._blocking._opening.inside.clear()
+        client._store.drivers.access._opening.inside.clear()
         _, status = os.waitpid(child, 0)
         client.enqueue(JobRequest(type="t"))
         client.close()
@@ -451,7 +451,7 @@ def test_an_interrupt_ends_a_wait(waits_for: str) -> None:
         try:
             if {waits_for!r} == "the store":
                 async def away(*args): raise BackendUnavailable("away")
-                client._store.drivers._blocking._calls.inspect = away
+                client._store.drivers.access._calls.inspect = away
                 handle.status()
             handle.result()
         except KeyboardInterrupt:

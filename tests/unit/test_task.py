@@ -15,8 +15,8 @@ from taskharbor import Fixed, Harbor, InvalidJob, JobContext, JobRequest, Step, 
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.ids import new_id
 from taskharbor.tasks.decorator import TaskRegistry
-from taskharbor.tasks.options import KNOWN, UNSET, change
-from taskharbor.tasks.prepare import TaskCall, prepare
+from taskharbor.tasks.options import KNOWN, change
+from taskharbor.tasks.prepare import UNSET, TaskCall, prepare
 from taskharbor.tasks.signature import Signature
 from taskharbor.tasks.task import default_name
 

@@ -13,8 +13,8 @@ from taskharbor.model.bounds import check_name
 from taskharbor.model.codec import Codec
 from taskharbor.model.times import Duration
 from taskharbor.tasks.flow_metadata import check_type
-from taskharbor.tasks.options import UNSET, change
-from taskharbor.tasks.prepare import TaskCall
+from taskharbor.tasks.options import change
+from taskharbor.tasks.prepare import UNSET, TaskCall
 
 _NO_OPTIONS = msgspec.structs.replace(UNSET, max_attempts=0)  # 0: the default of the worker that runs it
 

@@ -19,8 +19,7 @@ from taskharbor.schedules.plan import slot_record
 from taskharbor.schedules.rule import Rule
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, read_steps, write_steps
 from taskharbor.tasks.flow_metadata import LAUNCH_TYPE
-from taskharbor.tasks.options import Options, record_of
-from taskharbor.tasks.prepare import TaskCall
+from taskharbor.tasks.prepare import Options, TaskCall, record_of
 from taskharbor.tasks.task import Step, Task, short_name
 from taskharbor.tasks.workflow import Spawned, Workflow, failure_steps_of, write_workflow
 

@@ -18,10 +18,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from taskharbor.model.current_job import is_in_handler
 from taskharbor.store.access import StoreCall
+
+if TYPE_CHECKING:
+    from taskharbor.store.session import Store
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -68,14 +72,10 @@ class Blocking(Generic[S, P, T]):
         polls, instead = self._polls, self._instead
 
         def blocking(self: Any, *args: Any, **named: Any) -> T:
-            result: T = self._store.blocking(
-                lambda call: method(self, call, *args, **named),
-                name,
-                f"{self._called}.{name}",
-                polls=polls,
-                instead=instead,
-            )
-            return result
+            store: Store = self._store
+            called = f"{self._called}.{name}"
+            work: Callable[..., Coroutine[Any, Any, T]] = MethodType(method, self)
+            return store.blocking(work, name, called, args, named, polls=polls, instead=instead)
 
         setattr(owner, name, _like(blocking, method, owner, name, inspect.cleandoc(method.__doc__ or "")))
 

@@ -174,7 +174,7 @@ class DjangoStore(Store):
 
     def _blocking_access(self) -> StoreAccess | None:
         if not self.joins_transactions:
-            return super()._blocking_access()
+            return self.drivers.blocking()
         connection = connections[self.backend.database]
         return ConnectionAccess(driver_on(self.backend, lambda: connection))
 

@@ -21,7 +21,7 @@ from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_stat
 from taskharbor.model.times import Duration
 from taskharbor.store import flows, jobs
 from taskharbor.store.access import StoreCall, refuse_on_loop
-from taskharbor.store.of_handle import StoreOfHandle
+from taskharbor.store.session import StoreOfHandle
 from taskharbor.tasks.migration_hints import OF_FLOW_HANDLES, missing
 
 if TYPE_CHECKING:

@@ -52,13 +52,15 @@ class StoreCall:
     after the store was reached."""
 
     __slots__ = (
-        "_began", "access", "deadline", "doubt", "in_handler", "last", "method", "reached", "store", "tries", "what",
+        "_began", "access", "deadline", "doubt", "in_handler", "last", "method", "now", "reached", "store", "tries",
+        "what",
     )  # fmt: skip
 
     def __init__(
         self, store: Store, access: StoreAccess, seconds: float, what: str, method: str = "", in_handler: bool = False
     ) -> None:
         self.store = store
+        self.now = store.clock.now  # the present, by the clock of the store
         self.access = access
         self._began = access.time()
         self.deadline = self._began + seconds
@@ -69,10 +71,6 @@ class StoreCall:
         self.tries = 0
         self.reached = False  # whether the store was open, so that something may have been sent to it
         self.last: BackendUnavailable | None = None  # the error of the last try that failed in time
-
-    def now(self) -> datetime:
-        """The present, by the clock of the store."""
-        return self.store.clock.now()
 
     def again(self, what: str = "") -> StoreCall:
         """Another call of the same caller, with as much time: for each read of one that polls."""
@@ -222,6 +220,7 @@ class BlockingAccess:
         self._opening = ThreadLimit(1)
         self._is_open = False
         self._closed = ClosedFlag()
+        self._closings = 0
 
     time = staticmethod(time.monotonic)
 
@@ -240,13 +239,14 @@ class BlockingAccess:
         return None
 
     def closings(self) -> int:
-        return int(self._closed.is_set())
+        return self._closings
 
     def is_closed(self) -> bool:
-        return self._closed.is_set()
+        return self._closings > 0
 
     def close(self) -> None:
         """Close the driver's connections and wake the callers that sleep. Never waits."""
+        self._closings = 1
         self._closed.set()
         self._calls.close()
 
@@ -255,7 +255,7 @@ class BlockingAccess:
         try:
             if not self._opening.enter(deadline - time.monotonic()):
                 raise BackendUnavailable("another thread was still opening the store")
-            if self._closed.is_set():
+            if self._closings:
                 raise BackendUnavailable("the client was closed while it opened the store")
             if not self._is_open:
                 await driver.open()
@@ -270,21 +270,19 @@ class BlockingAccess:
 def refuse_on_loop(method: str, instead: str = "") -> None:
     """BlockingCall if this thread runs an event loop: blocking it would freeze everything on it. `instead`: what to use
     there, if it is not the awaitable twin."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if asyncio._get_running_loop() is None:
         return
     owner, _, name = method.rpartition(".")
     instead = instead or f"await {owner}.a{name}(...)"
     raise BlockingCall(f"{method}() would block the running event loop; use: {instead}")
 
 
-def run_on_this_thread(call: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+def run_on_this_thread(call: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: Any) -> T:
     """The result of a coroutine function whose coroutine never suspends; RuntimeError if it does.
 
     The coroutine is made here: an interrupt on the way would leave one that was never awaited, with a warning.
     """
-    coroutine = call(*args)
+    coroutine = call(*args, **named)
     try:
         coroutine.send(None)
     except StopIteration as ended:

@@ -56,7 +56,7 @@ class Enqueuer:
         other.on_stored = self.on_stored
         return other
 
-    async def store(self, prepare: PrepareRecords, call: StoreCall) -> list[Enqueued]:
+    async def store(self, call: StoreCall, prepare: PrepareRecords) -> list[Enqueued]:
         """Store records; retried while the store cannot be reached."""
         with middleware_around(self.middleware, prepare) as prepare:
             batch = _Batch(prepare, self._clock)
@@ -83,14 +83,14 @@ class Enqueuer:
         return self._emit_enqueued(records, results)
 
     def _emit_enqueued(self, records: list[JobRecord], results: list[Enqueued]) -> list[Enqueued]:
-        if self.on_stored is not None:
-            self.on_stored(records)
         for record, id in self._keys.conflicts(records, results):
             self._observers.emit(KeyConflict(replace(record, id=id), ""))
         if self._observers.wants(JobEnqueued):
             for record, result in zip(records, results, strict=True):
                 stored = replace(record, id=result.id) if result.id != record.id else record
                 self._observers.emit(JobEnqueued(stored, "", result.existed))
+        if self.on_stored is not None:
+            self.on_stored(records)
         return results
 
 

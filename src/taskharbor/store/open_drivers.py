@@ -57,7 +57,7 @@ class DriverPerLoop:
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopDriver] = {}
         self._closings: dict[asyncio.AbstractEventLoop, int] = {}
         self._is_taken = False  # whether a loop has the first driver; the others get siblings of it
-        self._blocking: BlockingAccess | None = None
+        self.access: BlockingAccess | None = None  # the store's blocking calls for this process, once they were used
         self._only_awaited = False  # whether the driver has no blocking calls
         self._is_child = False  # whether the first driver is that of the process which forked this one
         self._parents: list[Any] = []  # in a forked child: what the parent has opened
@@ -139,27 +139,22 @@ class DriverPerLoop:
 
     def blocking(self) -> BlockingAccess | None:
         """The store's blocking calls for this process; None if its driver has none."""
-        access = self._blocking
-        if access is not None or self._only_awaited:
-            return access
+        if self.access is not None or self._only_awaited:
+            return self.access
         refuse_while_main_is_imported(OPENED)
         with self._lock:
-            if self._blocking is None:
+            if self.access is None:
                 first = self._first()
                 calls = _blocking_calls(first.sibling() if self._is_child else first)
                 self._only_awaited = calls is None
                 if calls is not None:
-                    self._blocking = BlockingAccess(calls, self._follow, self._is_stale)
-            return self._blocking
-
-    def is_blocking(self) -> bool:
-        """Whether blocking calls were used and not closed since."""
-        return self._blocking is not None
+                    self.access = BlockingAccess(calls, self._follow, self._is_stale)
+            return self.access
 
     def close_blocking(self) -> None:
         """Close what blocking calls opened; the next one begins anew."""
         with self._lock:
-            access, self._blocking = self._blocking, None
+            access, self.access = self.access, None
         if access is not None:
             access.close()
 
@@ -194,8 +189,8 @@ class DriverPerLoop:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()  # a thread that holds the parent's does not exist here
-        self._parents += (self._by_loop, self._blocking)  # kept, so that no finalizer writes to the parent's sockets
-        self._by_loop, self._closings, self._blocking = {}, {}, None
+        self._parents += (self._by_loop, self.access)  # kept, so that no finalizer writes to the parent's sockets
+        self._by_loop, self._closings, self.access = {}, {}, None
         self._is_taken = self._is_child = self._driver is not None
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from copy import copy
 from datetime import timedelta
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from taskharbor.drivers.base import Driver
@@ -34,6 +33,7 @@ PORTAL_SLACK_S = 1.0  # for a call whose time is over to end by itself, before i
 ISOLATED_PARTS = ("clock", "enqueuer", "is_isolated", "drivers", "awaited")
 """The attributes that `isolate` puts aside: they belong to one store and one clock."""
 
+NOTHING: Mapping[str, Any] = {}
 _limits: ContextVar[tuple[tuple[Store, float], ...]] = ContextVar("taskharbor_limits", default=())
 
 
@@ -104,42 +104,46 @@ class Store:
 
     def blocking(
         self,
-        work: Callable[[StoreCall], Coroutine[Any, Any, T]],
+        work: Callable[..., Coroutine[Any, Any, T]],
         what: str,
         method: str,
+        args: tuple[Any, ...] = (),
+        named: Mapping[str, Any] = NOTHING,
         *,
         polls: bool = False,
         instead: str = "",
     ) -> T:
-        """Run a coroutine for a caller that blocks: on this thread if the driver can, otherwise on the portal.
+        """Run `work(call, *args, **named)` for a caller that blocks: on this thread if the driver can, otherwise on
+        the portal.
 
         It ends by the deadline of its call. If a driver on the portal does not end then, the caller stops waiting for
         it shortly afterwards. For one that `polls` there is no such limit. `instead`: what to use on an event loop,
         if it is not the awaitable twin.
         """
-        refuse_on_loop(method, instead)
+        if asyncio._get_running_loop() is not None:
+            refuse_on_loop(method, instead)
         in_handler = polls and is_in_handler()  # here: on the portal it runs in another thread
         access = self._blocking_access()
         if access is not None:
-            return run_on_this_thread(work, self.call(what, access, in_handler=in_handler))
+            return run_on_this_thread(work, self.call(what, access, in_handler=in_handler), *args, **named)
         limit = None if polls else self._seconds() + PORTAL_SLACK_S
-        return self.portal.call(lambda: work(self.call(what, in_handler=in_handler)), method, limit)
+        return self.portal.call(lambda: work(self.call(what, in_handler=in_handler), *args, **named), method, limit)
 
     def _blocking_access(self) -> StoreAccess | None:
-        return self.drivers.blocking()
+        return self.drivers.access or self.drivers.blocking()
 
     def enqueue(self, prepare: PrepareRecords, connection: Any, method: str) -> list[Enqueued]:
         """Store the records that `prepare` returns; blocks until they are stored. With a `connection` of the caller's,
         on that one and within its transaction."""
         if connection is None:
-            return self.blocking(partial(self.enqueuer.store, prepare), "enqueue", method)
+            return self.blocking(self.enqueuer.store, "enqueue", method, (prepare,))
         refuse_on_loop(method)
         return self.enqueuer.store_on_sync(connection, self.drivers.unopened(), prepare)
 
     async def aenqueue(self, prepare: PrepareRecords, connection: Any) -> list[Enqueued]:
         """The same, awaited."""
         if connection is None:
-            return await self.enqueuer.store(prepare, self.call("enqueue"))
+            return await self.enqueuer.store(self.call("enqueue"), prepare)
         return await self.enqueuer.store_on(connection, self.drivers.unopened(), prepare)
 
     # Time limits -------------------------------------------------------------------------------------------------
@@ -233,7 +237,7 @@ class Store:
     async def aclose(self) -> None:
         """Close what this event loop opened, and what blocking calls did."""
         await self._close_drivers()
-        if self.portal.loop is not None or self.drivers.is_blocking():
+        if self.portal.loop is not None or self.drivers.access is not None:
             await asyncio.to_thread(self.close)
 
     async def _close_drivers(self) -> None:
@@ -254,3 +258,22 @@ def one_connection(connections: Sequence[Any]) -> Any:
     if any(connection is not first for connection in connections):
         raise ValueError("expected one connection= for all jobs of a call, got different ones; enqueue them separately")
     return first
+
+
+class StoreOfHandle:
+    """The attribute `_store` of a handle: the store in which its job is. `_stored`, a slot of its class, has that store
+    and whether it was isolated. A handle from a block of `isolated` is refused after the block, where it would ask the
+    real store for a job that was never there."""
+
+    def __get__(self, handle: Any, owner: type) -> Store:
+        store: Store
+        store, was_isolated = handle._stored
+        if was_isolated and not store.is_within_block():
+            raise RuntimeError(
+                f"{handle!r} was made within a block of isolated(…) that is over, and its store with it: ask it within "
+                "the block, or make a handle of the real store with harbor.job(id) or harbor.flow(id)"
+            )
+        return store
+
+    def __set__(self, handle: Any, store: Store) -> None:
+        handle._stored = store, store.is_within_block()

@@ -28,6 +28,7 @@ class Queues:
         self._declared = declared
         self._known: set[str] = set()
         self._warnings = 0
+        self.has_tasks = False  # a program without tasks only enqueues: which queues others serve, it cannot know
 
     def check(self, queue: str | None, who: str) -> None:
         """ValueError for a queue that is not among those that the program lists."""
@@ -42,7 +43,7 @@ class Queues:
 
     def warn_of_undeclared(self, records: Sequence[JobRecord]) -> None:
         """Warn once of each queue that got a job and that `harbor.worker()` does not serve."""
-        if self._warnings < MAX_WARNINGS:
+        if self.has_tasks and self._warnings < MAX_WARNINGS:
             known = self._known
             for record in records:
                 if record.queue not in known:

@@ -180,6 +180,7 @@ class TaskRegistry:
         self.handlers.add(handler)
         task: Task[..., Any] = Task(handler, self._task_client, checked, self._queues)
         self.tasks[name] = task
+        self._queues.has_tasks = True
         return task
 
 

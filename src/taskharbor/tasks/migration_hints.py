@@ -5,13 +5,6 @@ Only for errors: a name is looked up here when there is no such attribute or opt
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from types import MethodType
-from typing import TYPE_CHECKING, Any, TypeVar
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 def _of_each(hints: dict[str, str]) -> dict[str, str]:
     """The hint for each name. `hints`: each by all the names that it is for."""
@@ -131,40 +124,3 @@ def missing(what: str, name: str, hints: dict[str, str], called: str) -> Attribu
     hint = hints.get(name)
     text = f"{what} has no attribute {name!r}"
     return AttributeError(text if hint is None else f"{text}; {hint.format(called)}")
-
-
-if TYPE_CHECKING:
-
-    def own_method(function: F) -> F:
-        """A method that the object's own dictionary cannot hide."""
-
-else:
-
-    class own_method:
-        """A method that the object's own dictionary cannot hide: see `below_a_decorator`."""
-
-        def __init__(self, function):
-            self._function = function
-            functools.update_wrapper(self, function)
-
-        def __get__(self, instance, owner=None):
-            return self._function if instance is None else MethodType(self._function, instance)
-
-        def __set__(self, instance, value):
-            raise AttributeError(f"{type(instance).__name__}.{self._function.__name__} cannot be replaced")
-
-
-def below_a_decorator(name: str) -> Callable[..., Any]:
-    """A function that refuses, for a decorator above `@harbor.task` to copy into its wrapper (functools.wraps does).
-
-    The wrapper is a plain function, and a worker would run the task without the decorator. So the `enqueue` of the
-    wrapper refuses, with the reason.
-    """
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            f"{name}() of a function around a task: a decorator stands above @harbor.task, and workers would run the "
-            "function without it; put @harbor.task on top"
-        )
-
-    return refuse

@@ -6,18 +6,17 @@ The check is the one that a store makes, so that a wrong option fails in its own
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from inspect import cleandoc
 from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
 from taskharbor.model.bounds import check_job
-from taskharbor.model.job import EPOCH, OPERATIONS_QUEUE, JobRecord
+from taskharbor.model.job import EPOCH, OPERATIONS_QUEUE
 from taskharbor.model.times import Duration, duration, moment
 from taskharbor.model.validation import refuse_unknown
 from taskharbor.policy.retry import (
-    DEFAULT_MAX_ATTEMPTS,
     RETRY_KEY,
     UNRECOVERABLE_KEY,
     RetryPolicy,
@@ -28,6 +27,7 @@ from taskharbor.policy.retry import (
 from taskharbor.tasks.flow_metadata import RESERVED, check_type
 from taskharbor.tasks.handler import exception_types
 from taskharbor.tasks.migration_hints import OF_OPTIONS
+from taskharbor.tasks.prepare import UNSET, Options, record_of
 
 PROCESS_KEY = "taskharbor.process"
 """Carries a call's own `process=`: "1" or "0". Without it the handler's declaration decides."""
@@ -101,31 +101,6 @@ def with_list(function: F, explained: str | None) -> F:
         listed = cleandoc(explained).partition("\nOptions:\n")[2]
         function.__doc__ = f"{cleandoc(function.__doc__)}\n\nOptions:\n{listed}"
     return function
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Checked options, as `prepare` needs them. `queue` None: the client's default queue."""
-
-    name: str | None = None  # another job type than the task's own
-    queue: str | None = None
-    priority: int = 0
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    timeout: timedelta | None = None
-    delay: timedelta | None = None
-    run_at: datetime | None = None
-    idempotency_key: str | None = None
-    group: str | None = None
-    group_limit: int = 0
-    metadata: dict[str, str] = {}
-    connection: Any = None
-
-    def __repr__(self) -> str:
-        # A key, metadata and a connection are the user's data: only their names are shown.
-        shown = (name for name in self.__struct_fields__ if getattr(self, name) != getattr(UNSET, name))
-        return f"Options({', '.join(f'{name}=…' for name in shown)})"
-
-
-UNSET = Options()
 
 
 def declared(given: Mapping[str, Any], task: str) -> Options:
@@ -227,28 +202,6 @@ def _check(options: Options, task: str) -> None:
         )
     except ValueError as error:
         raise type(error)(f"{task}: {error}") from None
-
-
-def record_of(
-    options: Options, *, id: str, type: str, payload: bytes, queue: str, created_at: datetime, run_at: datetime | None
-) -> JobRecord:
-    """A record with these options."""
-    metadata = options.metadata
-    return JobRecord(
-        id=id,
-        type=type,
-        queue=queue if options.queue is None else options.queue,
-        payload=payload,
-        run_at=run_at,
-        timeout=options.timeout,
-        priority=options.priority,
-        max_attempts=options.max_attempts,
-        idempotency_key=options.idempotency_key,
-        group=options.group,
-        group_limit=options.group_limit,
-        metadata=dict(metadata) if metadata else {},
-        created_at=created_at,
-    )
 
 
 def _plain(value: Any) -> Any:

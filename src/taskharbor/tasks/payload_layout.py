@@ -66,6 +66,7 @@ class Layout:
         self.sole = self._sole()
         self.write: Callable[[dict[str, Any]], bytes]
         self.read: Callable[[bytes], tuple[Any, ...]]
+        self.read_back: Callable[[bytes], Any]  # `read`, or a struct of the same values
         self.read_partial: Callable[[bytes], Any]
         self.read_any: Callable[[bytes], Any]
         self.checks: tuple[tuple[str, Callable[[Any, str], None]], ...] = ()  # for parameters with untyped places
@@ -115,7 +116,7 @@ class Layout:
         def read(payload: bytes) -> tuple[Any, ...]:
             return (payload,)
 
-        self.write, self.read = write, read
+        self.write, self.read, self.read_back = write, read, read
         self.read_partial = lambda payload: dict(zip(self.names, (payload,), strict=True))
         self.read_any = read
 
@@ -134,7 +135,7 @@ class Layout:
         decode = codec.reader(msgspec.defstruct("Arguments", whole, forbid_unknown_fields=True, kw_only=True))
         astuple = msgspec.structs.astuple
         self.write = functools.partial(codec.encode_as, type=partial)
-        self.read = lambda data: astuple(decode(data))
+        self.read, self.read_back = (lambda data: astuple(decode(data))), decode
         self.read_partial = codec.reader(partial)
         self.read_any = codec.reader(Any)
         checks = ((field.name, check_of(field.type)) for field in fields)
@@ -150,7 +151,7 @@ class Layout:
         whole: Any = TypedDict("Arguments", kinds)  # type: ignore[misc]  # its fields are known at run time only
         some: Any = TypedDict("Arguments", {field.name: field.type for field in fields}, total=False)  # type: ignore[misc]  # names known at run time only
         self.write = codec.encode
-        self.read = lambda data: _complete(codec.decode(data, whole), fields)
+        self.read = self.read_back = lambda data: _complete(codec.decode(data, whole), fields)
         self.read_partial = lambda data: codec.decode(data, some)
         self.read_any = codec.decode
 

@@ -111,12 +111,12 @@ class Signature:
             data = layout.write(arguments)
             if layout.checks:
                 self._check(layout, arguments)
-            back: Any = (layout.read_partial if partial else layout.read)(data)
+            back: Any = (layout.read_partial if partial else layout.read_back)(data)
             trusted = layout.trusted
             if trusted:
                 for name, value in arguments.items():
                     if type(value) not in trusted[name]:
-                        self._compare(layout, arguments, msgspec.structs.astuple(back) if partial else back)
+                        self._compare(layout, arguments, msgspec.structs.astuple(back))
                         break
         except Changed as error:
             raise TypeError(f"{self.name}: {error}") from None

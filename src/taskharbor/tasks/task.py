@@ -9,15 +9,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from taskharbor.model.error_class import script_module
 from taskharbor.tasks.annotations import without_partials
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, check_importable
-from taskharbor.tasks.migration_hints import JOINED, OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
-from taskharbor.tasks.options import CallOptions, Options, change, lists_options
-from taskharbor.tasks.prepare import TaskCall
+from taskharbor.tasks.migration_hints import JOINED, OF_STEPS, OF_TASKS, missing
+from taskharbor.tasks.options import CallOptions, change, lists_options
+from taskharbor.tasks.prepare import Options, TaskCall
 from taskharbor.tasks.signature import Signature
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TaskClient(Protocol):
@@ -42,6 +44,43 @@ class TaskClient(Protocol):
 
     def _task_handle(self, id: str, type: str, signature: Signature) -> JobHandle[Any]:
         """The handle of a job of a task."""
+
+
+if TYPE_CHECKING:
+
+    def own_method(function: F) -> F:
+        """A method that the object's own dictionary cannot hide."""
+
+else:
+
+    class own_method:
+        """A method that the object's own dictionary cannot hide: see `below_a_decorator`."""
+
+        def __init__(self, function):
+            self._function = function
+            functools.update_wrapper(self, function)
+
+        def __get__(self, instance, owner=None):
+            return self._function if instance is None else MethodType(self._function, instance)
+
+        def __set__(self, instance, value):
+            raise AttributeError(f"{type(instance).__name__}.{self._function.__name__} cannot be replaced")
+
+
+def below_a_decorator(name: str) -> Callable[..., Any]:
+    """A function that refuses, for a decorator above `@harbor.task` to copy into its wrapper (functools.wraps does).
+
+    The wrapper is a plain function, and a worker would run the task without the decorator. So the `enqueue` of the
+    wrapper refuses, with the reason.
+    """
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{name}() of a function around a task: a decorator stands above @harbor.task, and workers would run the "
+            "function without it; put @harbor.task on top"
+        )
+
+    return refuse
 
 
 class Task(Generic[P, R]):
@@ -149,8 +188,8 @@ class Task(Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall:
         signature = self.handler.signature
-        payload = signature.encode(signature.bind(args, kwargs))
-        return TaskCall(self.name, payload, self._options, signature.return_type, None, signature)
+        returns, payload = signature.return_type, signature.encode(signature.bind(args, kwargs))
+        return TaskCall(self.name, payload, self._options, returns, None, signature)
 
 
 _BELOW_A_DECORATOR = {name: below_a_decorator(name) for name in ("options", "s", "enqueue", "aenqueue", "job")}
