@@ -312,7 +312,7 @@ async def test_a_worker_learns_of_an_amended_job_at_once(driver):
 
 
 async def test_a_cancel_of_a_flow_that_stops_says_how_far_it_came(driver, monkeypatch):
-    monkeypatch.setattr(admin, "MAX_CANCELLED_JOBS", 2)
+    monkeypatch.setattr(admin, "MAX_CHANGED_JOBS", 2)
     await driver.enqueue([job(f"{n}", flow_id="f") for n in range(5)], NOW)
     write, writes = driver.database.write, list[str]()
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Literal
 
 from taskharbor.model.bounds import MAX_NOTE_BYTES, check_bytes
 from taskharbor.model.errors import (
-    BackendUnavailable,
     DriverError,
     InvalidJob,
     JobNotFound,
@@ -21,9 +19,6 @@ from taskharbor.model.errors import (
 )
 from taskharbor.model.job import Seen
 from taskharbor.model.lease import Lease
-
-MAX_CANCELLED_JOBS = 1_000
-"""How many jobs of a flow a server with transactions cancels in one of them; see `counted`."""
 
 
 class LeaseCode(IntEnum):
@@ -183,25 +178,3 @@ def bad_notes(leases: Sequence[Lease], notes: Mapping[str, bytes]) -> dict[int, 
             except InvalidJob as invalid:
                 bad[place] = invalid
     return bad
-
-
-class CancelledSoFar:
-    """How many jobs of a flow a call has cancelled so far."""
-
-    number = 0
-
-
-@contextmanager
-def counted(flow_id: str) -> Iterator[CancelledSoFar]:
-    """Cancel a flow in slices. If the store is away after some of them, the error says how many jobs are cancelled."""
-    cancelled = CancelledSoFar()
-    try:
-        yield cancelled
-    except BackendUnavailable as error:
-        if not cancelled.number:
-            raise
-        made = BackendUnavailable(
-            f"flow {flow_id}: cancelled {cancelled.number} job(s), then: {error}; cancel it again to cancel the rest"
-        )
-        made.lasting = error.lasting
-        raise made from error

@@ -7,7 +7,7 @@ import asyncio
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, ids_of
 from taskharbor.drivers import Ack, Enqueued, Fail, FlowInfo, JobNotFound, LeaseExpired
-from taskharbor.drivers.refusals import MAX_CANCELLED_JOBS
+from taskharbor.drivers.slices import MAX_CHANGED_JOBS
 
 STATUS = (
     "A flow is failed if any of its jobs is in the DLQ; else cancelled if any is cancelled; else "
@@ -137,7 +137,7 @@ async def cancel_flow(env: Environment) -> None:
 @case(CANCEL)
 async def cancel_a_large_flow(env: Environment) -> None:
     """Of more jobs than a driver cancels in one transaction, and ready among others that stay where they are."""
-    name, size = env.name("flow"), 2 * MAX_CANCELLED_JOBS + 1
+    name, size = env.name("flow"), 2 * MAX_CHANGED_JOBS + 1
     records = [env.job(flow_id=name if number % 2 else None) for number in range(2 * size)]
     await env.driver.enqueue(records, env.now)
     assert await env.driver.cancel_flow(name, env.at(1)) == size

@@ -12,16 +12,15 @@ from taskharbor.drivers.postgres.records import optional_us, to_json
 from taskharbor.drivers.postgres.statement import array
 from taskharbor.drivers.postgres.tries import ADMIN_S, JobLocked, Pauses, ask_again
 from taskharbor.drivers.refusals import (
-    CancelledSoFar,
     amended_since,
     changed_since,
-    counted,
     no_job,
     not_amendable,
     paired,
     still_needed,
     wrong_state,
 )
+from taskharbor.drivers.slices import DoneSoFar, change_in_slices, counted_flow
 from taskharbor.model.amendment import Amend
 from taskharbor.model.bounds import check_amend, check_moment, check_name
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
@@ -52,7 +51,7 @@ class PostgresAdmin(PostgresCalls):
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         pauses = None
-        with counted(flow_id) as cancelled:
+        with counted_flow(flow_id) as cancelled:
             while locked := await self._cancel_unlocked(flow_id, to_us(now), cancelled):
                 pauses = pauses or Pauses(self._runner(), ADMIN_S)
                 if not await pauses.sleep():
@@ -64,7 +63,7 @@ class PostgresAdmin(PostgresCalls):
             )
         return cancelled.number
 
-    async def _cancel_unlocked(self, flow_id: str, now: int, cancelled: CancelledSoFar) -> int:
+    async def _cancel_unlocked(self, flow_id: str, now: int, cancelled: DoneSoFar) -> int:
         """Cancel in slices what is not locked; returns how many jobs are."""
         function, all_locked = "cancel_flow(text, bigint, text)", 0
         place: str | None = ""
@@ -125,14 +124,17 @@ class PostgresAdmin(PostgresCalls):
         self, function: str, ids: Sequence[str], seen: Sequence[Seen] | None, *parameters: Any
     ) -> list[DriverError | None]:
         """Call one of the functions of sql/functions/admin for these ids, and again for those that are locked."""
-        pairs = paired(ids, seen)
+        verb = function.partition("(")[0]
 
         async def ask(some: Sequence[tuple[str, Seen | None]]) -> list[DriverError | None]:
             expected = None if seen is None else array([_seen_text(was) for _, was in some if was is not None])
             texts = await self._value(function, array([id for id, _ in some]), *parameters, expected)
-            return [_refusal(function.partition("(")[0], id, text) for (id, _), text in zip(some, texts, strict=True)]
+            return [_refusal(verb, id, text) for (id, _), text in zip(some, texts, strict=True)]
 
-        return await ask_again(pairs, ask, ADMIN_S, self._runner())
+        async def change(ids: Sequence[str], seen: Sequence[Seen] | None) -> list[DriverError | None]:
+            return await ask_again(paired(ids, seen), ask, ADMIN_S, self._runner())
+
+        return await change_in_slices(verb.removesuffix("_jobs"), ids, seen, change)
 
 
 def _seen_text(seen: Seen) -> str:

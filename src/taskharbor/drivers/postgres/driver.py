@@ -34,6 +34,7 @@ from taskharbor.drivers.postgres.statement import Program, array, drive, drive_s
 from taskharbor.drivers.postgres.tries import ALONE_S, BESIDE_OTHERS_S, ask_again, not_opened
 from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.refusals import bad_notes
+from taskharbor.drivers.slices import prune_in_slices
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
@@ -273,5 +274,8 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
 
     async def prune(self, before: datetime, limit: int) -> int:
         kept_before = to_us(before) + self.retention // MICROSECOND
-        given = (to_us(before), kept_before, min(limit, 2**31 - 1))
-        return int(await self._value("prune(bigint, bigint, integer)", *given))
+
+        async def some(limit: int) -> int:
+            return int(await self._value("prune(bigint, bigint, integer)", to_us(before), kept_before, limit))
+
+        return await prune_in_slices(limit, some)

@@ -30,7 +30,7 @@ from taskharbor.drivers.postgres import statement
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.records import ACK, CANCEL, FAIL, RETRY, RefusalCode, StoredState
 from taskharbor.drivers.postgres.statement import quoted
-from taskharbor.drivers.refusals import MAX_CANCELLED_JOBS
+from taskharbor.drivers.slices import MAX_CHANGED_JOBS
 from taskharbor.model.errors import DriverError, StoreMissing
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ CONSTANTS: dict[str, int | str] = {
     "cancel": CANCEL,
     "with_it": DEPENDENCY_CANCELLED_REASON,
     "most_followed": MAX_FOLLOWED_JOBS,
-    "most_cancelled": MAX_CANCELLED_JOBS,
+    "most_cancelled": MAX_CHANGED_JOBS,
     **{code.name.lower(): int(code) for code in RefusalCode},
 }
 

@@ -29,6 +29,7 @@ from taskharbor.drivers.refusals import (
     still_needed,
     wrong_state,
 )
+from taskharbor.drivers.slices import DoneSoFar, counted_changes
 from taskharbor.model.amendment import Amend
 from taskharbor.model.bounds import INT_MAX, check_amend
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
@@ -59,15 +60,16 @@ async def change(
     them."""
     conditions = [() if one is None else (_condition(one),) for _, one in paired(ids, seen)]
     store = reader.store
-    replies = await _run(store, verb, [(id, None) for id in ids], conditions, now, how) if ids else []
-    missing = [id for id, reply in zip(ids, replies, strict=True) if reply == NOT_FOUND]
-    queues = await reader.find_queues(missing) if missing else {}
-    late = [number for number, id in enumerate(ids) if replies[number] == NOT_FOUND and id in queues]
-    if late:
-        where = [(ids[number], queues[ids[number]]) for number in late]
-        more = await _run(store, verb, where, [conditions[number] for number in late], now, how)
-        for number, reply in zip(late, more, strict=True):
-            replies[number] = reply
+    with counted_changes(verb) as done:
+        replies = await _run(store, verb, [(id, None) for id in ids], conditions, now, how, done) if ids else []
+        missing = [id for id, reply in zip(ids, replies, strict=True) if reply == NOT_FOUND]
+        queues = await reader.find_queues(missing) if missing else {}
+        late = [number for number, id in enumerate(ids) if replies[number] == NOT_FOUND and id in queues]
+        if late:
+            where = [(ids[number], queues[ids[number]]) for number in late]
+            more = await _run(store, verb, where, [conditions[number] for number in late], now, how, done)
+            for number, reply in zip(late, more, strict=True):
+                replies[number] = reply
     return [_error(id, reply, verb) for id, reply in zip(ids, replies, strict=True)]
 
 
@@ -78,7 +80,13 @@ def _condition(seen: Seen) -> tuple[int, int, int]:
 
 
 async def _run(
-    store: RedisStore, verb: Verb, where: Where, conditions: Sequence[tuple[Any, ...]], now: int, how: dict[str, Any]
+    store: RedisStore,
+    verb: Verb,
+    where: Where,
+    conditions: Sequence[tuple[Any, ...]],
+    now: int,
+    how: dict[str, Any],
+    done: DoneSoFar,
 ) -> list[Any]:
     """What admin.lua returns for each job. `conditions`: for each nothing, or what it has to be like."""
     replies: list[Any] = []
@@ -89,19 +97,21 @@ async def _run(
         mine = conditions[len(replies) : len(replies) + len(places)]
         jobs = [(*place, *condition) for place, condition in zip(places, mine, strict=True)]
         given = {"now": now, "home": home, "operation": verb, **how}
-        replies += await _in_slices(store, "admin", jobs, MAX_MOVED, given)
+        replies += await _in_slices(store, "admin", jobs, MAX_MOVED, given, done)
         await store.router.deliver([home])
     return replies
 
 
 async def _in_slices(
-    store: RedisStore, script: str, jobs: Sequence[Any], most: int, given: dict[str, Any]
+    store: RedisStore, script: str, jobs: Sequence[Any], most: int, given: dict[str, Any], so_far: DoneSoFar
 ) -> list[Any]:
     """What a script returns for each job, `most` of them in one script. One that had to search long lists stops
     early."""
     done: list[Any] = []
     while len(done) < len(jobs):
-        done += await store.run(ScriptCall(script, jobs=jobs[len(done) : len(done) + most], **given), repeat=False)
+        some = await store.run(ScriptCall(script, jobs=jobs[len(done) : len(done) + most], **given), repeat=False)
+        done += some
+        so_far.number += some.count(0)
     return done
 
 
@@ -173,12 +183,13 @@ async def amend(reader: JobReader, changes: Sequence[Amend], now: int) -> list[T
     results |= {number: no_job(changes[number].id) for number in wanted if changes[number].id not in found}
     known = [number for number in wanted if number not in results]
     records = {id: info.job for id, info in found.items()}
-    for home, positions in reader.store.router.by_home([records[changes[number].id].queue for number in known]):
-        mine = [known[position] for position in positions]
-        arrays = [_amended(changes[number], records) for number in mine]
-        replies = await _in_slices(reader.store, "amend", arrays, MAX_AMENDED, {"now": now, "home": home})
-        for number, reply in zip(mine, replies, strict=True):
-            results[number] = _amend_error(changes[number].id, reply)
+    with counted_changes("amend") as done:
+        for home, positions in reader.store.router.by_home([records[changes[number].id].queue for number in known]):
+            mine = [known[position] for position in positions]
+            arrays = [_amended(changes[number], records) for number in mine]
+            replies = await _in_slices(reader.store, "amend", arrays, MAX_AMENDED, {"now": now, "home": home}, done)
+            for number, reply in zip(mine, replies, strict=True):
+                results[number] = _amend_error(changes[number].id, reply)
     return [results[number] for number in range(len(changes))]
 
 

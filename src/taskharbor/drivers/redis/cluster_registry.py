@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from taskharbor.drivers.redis.flows import cancel_part
 from taskharbor.drivers.redis.records import name_of
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
-from taskharbor.drivers.refusals import CancelledSoFar
+from taskharbor.drivers.slices import DoneSoFar
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
 
@@ -77,7 +77,7 @@ class ClusterFlows:
         if not cancelled or was_cancelled:
             return False
         for queue in queues:
-            await cancel_part(self._router.endpoint, flow, now, CancelledSoFar(), queue, [queue], generation.decode())
+            await cancel_part(self._router.endpoint, flow, now, DoneSoFar(), queue, [queue], generation.decode())
         return True
 
     async def tidy(self, flow: str) -> None:

@@ -20,7 +20,7 @@ from taskharbor.drivers.redis.records import moment_of
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.drivers.refusals import CancelledSoFar, counted
+from taskharbor.drivers.slices import DoneSoFar, counted_flow
 from taskharbor.model.job import EPOCH, FlowInfo, FlowPage, State, flow_status
 
 MAX_READ = 200  # records in one script
@@ -64,7 +64,7 @@ async def flow_ids(store: RedisStore, flow: str) -> list[FoundId]:
 
 async def cancel_flow(store: RedisStore, flow: str, now: int) -> int:
     """Cancel the jobs of a flow that are not terminal; returns how many."""
-    with counted(flow) as cancelled:
+    with counted_flow(flow) as cancelled:
         await store.router.cancel_flow(flow, partial(cancel_part, store, flow, now, cancelled))
     return cancelled.number
 
@@ -73,7 +73,7 @@ async def cancel_part(
     store: Any,
     flow: str,
     now: int,
-    cancelled: CancelledSoFar,
+    cancelled: DoneSoFar,
     home: str,
     queues: Sequence[Any] | Literal[False],
     generation: str,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from taskharbor.drivers.redis.records import name_of, up_to_ms
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
 from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.drivers.slices import DoneSoFar, counted_pruned
 from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.job import EPOCH
 
@@ -27,30 +28,30 @@ async def prune(store: RedisStore, queues: Sequence[str], before: int, limit: in
 
     replies = await store.run_for_each(queues, queues, MAX_ASKED_QUEUES, look, partly=True)
     due = [queue for queue, reply in zip(queues, replies, strict=True) if reply == 1]
-    gone = 0
-    for home, part in store.router.parts(due):
-        try:
-            gone += await _prune_part(store, home, part, before, kept_before, limit - gone)
-        except DriverError as error:
-            if isinstance(error, BackendUnavailable) and not store.router.divides:
-                raise
-            logger.warning("queues %s … cannot be pruned: %s", part[0], error)
-        if gone >= limit:
-            break
-    return gone
+    with counted_pruned() as done:
+        for home, part in store.router.parts(due):
+            try:
+                await _prune_part(store, home, part, before, kept_before, limit, done)
+            except DriverError as error:
+                if isinstance(error, BackendUnavailable) and not store.router.divides:
+                    raise
+                logger.warning("queues %s … cannot be pruned: %s", part[0], error)
+            if done.number >= limit:
+                break
+    return done.number
 
 
 async def _prune_part(
-    store: RedisStore, home: str, queues: list[str], before: int, kept_before: int, limit: int
-) -> int:
-    gone, known, skips = 0, dict[bytes, bool](), [0, 0, 0]
-    while gone < limit:
+    store: RedisStore, home: str, queues: list[str], before: int, kept_before: int, limit: int, done: DoneSoFar
+) -> None:
+    known, skips = dict[bytes, bool](), [0, 0, 0]
+    while done.number < limit:
         args = ScriptCall(
             "prune",
             now=before,
             kept_before=kept_before,
             home=home,
-            limit=limit - gone,
+            limit=limit - done.number,
             queues=queues,
             flows_open=[part for flow, is_open in known.items() for part in (binary(flow), is_open)],
             skip_done=skips[0],
@@ -58,7 +59,7 @@ async def _prune_part(
             skip_kept=skips[2],
         )
         number, unknown, *skips, more = await store.run(args, repeat=False)
-        gone += number
+        done.number += number
         asked = {flow: await _is_open(store, flow) for flow in unknown}
         known |= asked
         if not all(asked.values()):
@@ -66,7 +67,6 @@ async def _prune_part(
         elif not more:
             break
     await store.router.deliver(queues)
-    return gone
 
 
 async def _is_open(store: RedisStore, flow: bytes) -> bool:

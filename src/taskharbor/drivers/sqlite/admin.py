@@ -10,7 +10,7 @@ import msgspec
 
 from taskharbor.drivers import refusals
 from taskharbor.drivers.base import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
-from taskharbor.drivers.refusals import MAX_CANCELLED_JOBS
+from taskharbor.drivers.slices import MAX_CHANGED_JOBS
 from taskharbor.drivers.sqlite.cascade import follow, go_on
 from taskharbor.drivers.sqlite.damage import is_number
 from taskharbor.drivers.sqlite.records import (
@@ -137,12 +137,12 @@ def cancel_flow(session: WriteSession, flow_id: str, after: str, now: datetime) 
     None: that was all."""
     if not after and not session.do("UPDATE taskharbor_flows SET cancelled = 1 WHERE id = ?", flow_id):
         return 0, None
-    unfinished = [id for (id,) in session.all(UNFINISHED_OF_FLOW, flow_id, after, MAX_CANCELLED_JOBS)]
+    unfinished = [id for (id,) in session.all(UNFINISHED_OF_FLOW, flow_id, after, MAX_CHANGED_JOBS)]
     for id in unfinished:
         if (job := session.load(id)) is not None:
             job.reason = FLOW_CANCELLED_REASON
             finish(session, job, CANCELLED, to_us(now))
-    return len(unfinished), unfinished[-1] if len(unfinished) == MAX_CANCELLED_JOBS else None
+    return len(unfinished), unfinished[-1] if len(unfinished) == MAX_CHANGED_JOBS else None
 
 
 def delete(session: WriteSession, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:

@@ -5,7 +5,7 @@ A call may be cancelled at any await: if it was not begun, it never is; if it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
-from taskharbor.drivers.refusals import counted
+from taskharbor.drivers.slices import change_in_slices, counted_flow, prune_in_slices
 from taskharbor.drivers.sqlite import admin, listing, reading, schedules, schema
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
@@ -216,7 +216,11 @@ class SqliteDriver(SqlDriver):
 
     async def prune(self, before: datetime, limit: int) -> int:
         places, retention = self.database.prune_places, self.options.retention
-        return await self.database.write(lambda session: admin.prune(session, before, limit, places, retention))
+
+        def some(limit: int) -> Awaitable[int]:
+            return self.database.write(lambda session: admin.prune(session, before, limit, places, retention))
+
+        return await prune_in_slices(limit, some)
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         await self.database.write(lambda session: admin.beat(session, info, now), durable=False, inline=True)
@@ -283,16 +287,22 @@ class SqliteDriver(SqlDriver):
         reset_attempts: bool = False,
         seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
-        return await self.database.write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts, seen))
+        def some(ids: Sequence[str], seen: Sequence[Seen] | None) -> Awaitable[list[DriverError | None]]:
+            return self.database.write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts, seen))
+
+        return await change_in_slices("requeue", ids, seen, some)
 
     async def cancel(
         self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
     ) -> list[DriverError | None]:
-        return await self.database.write(lambda session: admin.cancel(session, ids, now, seen=seen))
+        def some(ids: Sequence[str], seen: Sequence[Seen] | None) -> Awaitable[list[DriverError | None]]:
+            return self.database.write(lambda session: admin.cancel(session, ids, now, seen=seen))
+
+        return await change_in_slices("cancel", ids, seen, some)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         place: str | None = ""
-        with counted(flow_id) as cancelled:
+        with counted_flow(flow_id) as cancelled:
             while place is not None:
                 cut = partial(admin.cancel_flow, flow_id=flow_id, after=place, now=now)
                 some, place = await self.database.write(cut)
@@ -304,7 +314,10 @@ class SqliteDriver(SqlDriver):
         return await self.database.write(lambda session: admin.amend(session, changes, now, limit))
 
     async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
-        return await self.database.write(lambda session: admin.delete(session, ids, seen))
+        def some(ids: Sequence[str], seen: Sequence[Seen] | None) -> Awaitable[list[DriverError | None]]:
+            return self.database.write(lambda session: admin.delete(session, ids, seen))
+
+        return await change_in_slices("delete", ids, seen, some)
 
     async def pause(self, queue: str) -> None:
         await self.database.write(lambda session: admin.pause(session, queue))
