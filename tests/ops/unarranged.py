@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from taskharbor import Harbor, JobRequest
 from taskharbor.drivers import Driver, JobRecord, Reserved
-from taskharbor.model.job import Figures, JobInfo, State, WorkerInfo
+from taskharbor.model.job import OPERATIONS_QUEUE, Figures, JobInfo, State, WorkerInfo
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.policy.trail import with_trail
 from taskharbor.store.pages import read_items
@@ -25,6 +26,8 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 BATCH = 1_000
 MAX_ALONE = 5_000  # jobs that are read one by one
 CAUSES = 33
+SCHEDULES = 30
+FIRST = (0.1, 0.6, 0.95)  # of each call: one is done, one dies, one is cancelled; then chance decides
 HOSTILE = (
     "<b onclick=alert(1)>queue</b>",
     "--all; rm -rf /",
@@ -38,7 +41,7 @@ HOSTILE = (
 )
 TYPES = (*(f"app.tasks.kind_{number}" for number in range(9)), "<i>type</i>", "t" * 255, "send; reboot")
 ERRORS = tuple(f"app.errors.Error{number}" for number in range(CAUSES))
-CHAIN, WIDE, TYPES_OF_ONE = 120, 60, 70
+MAX_CHAIN, WIDE, TYPES_OF_ONE = 10_000, 60, 70
 
 
 @dataclass
@@ -53,6 +56,7 @@ class Truth:
         """The ids of these jobs, in their order."""
         return sorted(id for id, info in self.infos.items() if accepts(info))
 
+    @cached_property
     def counts(self) -> dict[str, dict[str, int]]:
         """By queue and state, without zeros."""
         found: dict[str, Counter[str]] = {}
@@ -60,15 +64,24 @@ class Truth:
             found.setdefault(info.job.queue, Counter())[info.state.value] += 1
         return {queue: dict(states) for queue, states in found.items()}
 
-    def oldest(self, queue: str) -> datetime | None:
-        """Since when the job is due that has been ready for longest."""
-        return min(
-            (self.due[id] for id in self.where(lambda i: i.job.queue == queue and i.state is State.READY)), default=None
-        )
+    @cached_property
+    def oldest(self) -> dict[str, datetime]:
+        """Since when the job of each queue is due that has been ready for longest."""
+        found: dict[str, datetime] = {}
+        for id, info in self.infos.items():
+            if info.state is State.READY:
+                queue, due = info.job.queue, self.due[id]
+                found[queue] = min(found.get(queue, due), due)
+        return found
 
-    def flow(self, id: str) -> list[JobInfo]:
-        """Its jobs."""
-        return [info for info in self.infos.values() if info.job.flow_id == id]
+    @cached_property
+    def flows(self) -> dict[str, list[JobInfo]]:
+        """The jobs of each flow."""
+        found: dict[str, list[JobInfo]] = {}
+        for info in self.infos.values():
+            if info.job.flow_id is not None:
+                found.setdefault(info.job.flow_id, []).append(info)
+        return found
 
 
 @dataclass
@@ -84,13 +97,19 @@ class Unarranged:
     paused: set[str] = field(default_factory=set)
     flows: dict[str, str] = field(default_factory=dict)
     figures: list[Figures] = field(default_factory=list)
+    alive: list[str] = field(default_factory=list)  # workers
+    served: set[str] = field(default_factory=set)  # their queues
+    schedules: list[str] = field(default_factory=list)
+    paused_schedules: int = 0
+    operation: str = ""  # a bulk operation that no worker has begun
     _number: int = 0
+    _behind: dict[str, list[str]] = field(default_factory=dict)  # job → those that wait for it, outside of flows
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
     def names(self) -> list[str]:
-        """The queues."""
+        """The queues. Each holds jobs in every state."""
         plain = [f"tenant-{number:03}.mail" for number in range(self.queues - len(HOSTILE))]
         return [*HOSTILE, *plain]
 
@@ -99,11 +118,12 @@ class Unarranged:
         names = self.names()
         for at, name in enumerate(names):
             share = 1 if at % 5 else 5  # a few large queues between many small ones
-            await self._queue(name, max(20, self.jobs * share // (len(names) * 9 // 5)))
+            await self._queue(name, max(30, self.jobs * share // (len(names) * 9 // 5)))
         await self._flows()
         await self._surroundings(names)
         if harbor is not None:
             await self._schedules(harbor, names)
+            await self._operation(harbor)
         return await self.truth()
 
     async def truth(self) -> Truth:
@@ -137,6 +157,8 @@ class Unarranged:
             **fields,
         )
         self.due[id] = max(at, record.run_at or at)
+        for each in record.depends_on:
+            self._behind.setdefault(each, []).append(id)
         return record
 
     async def _enqueue(self, records: Sequence[JobRecord], at: datetime) -> None:
@@ -145,20 +167,26 @@ class Unarranged:
 
     async def _queue(self, queue: str, number: int) -> None:
         draw, began = self._random, self.now - 150 * MINUTE
+        stored: list[JobRecord] = []
         for part in range(3):  # what came early was taken early
             at = began + part * HOUR
             fields: list[dict[str, Any]] = []
-            for _ in range(number // 3):
+            for count in range(number // 3):
                 chance = draw.random()
-                if chance < 0.08:
+                if count == 0 or chance < 0.08:
                     fields.append({"run_at": self.now + draw.randint(1, 40) * HOUR})
                 elif chance < 0.12:
                     fields.append({"run_at": at + draw.randint(1, 25) * MINUTE})
                 elif chance < 0.3:
                     fields.append({"group": f"customer {draw.randint(1, 5)}", "group_limit": 3})
+                elif stored and chance < 0.36:
+                    fields.append({"depends_on": (draw.choice(stored).id,)})
                 else:
                     fields.append({})
-            await self._enqueue([self._record(queue, at, **each) for each in fields], at)
+            records = [self._record(queue, at, **each) for each in fields]
+            records.append(self._record(queue, at, depends_on=(records[0].id,)))  # which is due another day
+            await self._enqueue(records, at)
+            stored += records
             taken = number // 3 * (9 - 3 * part) // 10
             while taken > 0:
                 held = await self.driver.reserve((queue,), at + 10 * MINUTE, HOUR, min(taken, BATCH), "web-1")
@@ -175,7 +203,8 @@ class Unarranged:
     async def _settle(self, held: Sequence[Reserved], at: datetime) -> None:
         outcomes: list[Outcome] = []
         for each in held:
-            chance, cause = self._random.random(), int(self._random.paretovariate(0.6)) % CAUSES
+            chance = FIRST[len(outcomes)] if len(outcomes) < len(FIRST) else self._random.random()
+            cause = int(self._random.paretovariate(0.6)) % CAUSES
             fault: dict[str, Any] = {
                 "last_error": f"{ERRORS[cause]}: someone was refused",
                 "error_class": ERRORS[cause],
@@ -184,6 +213,7 @@ class Unarranged:
             }
             if chance < 0.5:
                 outcomes.append(Ack(each.lease, b'"ok"'))
+                self.due |= {id: max(self.due[id], at) for id in self._behind.get(each.job.id, ())}
             elif chance < 0.72:
                 outcomes.append(Fail(each.lease, "all 3 attempts failed", 3, **fault))
             elif chance < 0.82:
@@ -207,23 +237,27 @@ class Unarranged:
 
     async def _by_hand(self, queue: str) -> None:
         """What operators did: requeued, cancelled, deleted."""
-        page = await self.driver.list(queue=queue, state=State.DLQ, limit=4, now=self.now, payloads=False)
-        ids = [info.job.id for info in page.items]
-        assert not any(await self.driver.requeue(ids[:2], self.now - 8 * MINUTE))
-        self.due |= dict.fromkeys(ids[:2], self.now - 8 * MINUTE)
-        assert not any(await self.driver.delete(ids[2:3]))
-        for id in ids[2:3]:
+        ids = [info.job.id for info in await self._some(8, queue=queue, state=State.DLQ)]
+        assert not any(await self.driver.requeue(ids[1:3], self.now - 8 * MINUTE))
+        self.due |= dict.fromkeys(ids[1:3], self.now - 8 * MINUTE)
+        unneeded = [id for id in ids[3:] if id not in self._behind][:1]
+        assert not any(await self.driver.delete(unneeded))
+        for id in unneeded:
             del self.due[id]
-        page = await self.driver.list(queue=queue, state=State.READY, limit=3, now=self.now, payloads=False)
-        await self.driver.cancel([info.job.id for info in page.items if not info.worker], self.now - 5 * MINUTE)
+        ready = await self._some(3, queue=queue, state=State.READY)
+        await self.driver.cancel([info.job.id for info in ready[1:] if not info.worker], self.now - 5 * MINUTE)
+
+    async def _some(self, most: int, **query: Any) -> list[JobInfo]:
+        found, _ = await read_items(self.driver.list, page=most, most=most, now=self.now, payloads=False, **query)
+        return found
 
     # Flows -----------------------------------------------------------------------------------------------------------
 
     async def _flows(self) -> None:
-        at = self.now - 2 * HOUR
+        at, long = self.now - 2 * HOUR, min(MAX_CHAIN, max(120, self.jobs // 20))
         wide = [f"part{number:04}" for number in range(WIDE)]
         shapes: dict[str, list[tuple[str, Sequence[str]]]] = {
-            "chain": [(f"{n:05}", [f"{n - 1:05}"] if n else []) for n in range(CHAIN)],
+            "chain": [(f"{n:05}", [f"{n - 1:05}"] if n else []) for n in range(long)],
             "wide": [("root", []), *((part, ["root"]) for part in wide), ("join", wide)],
             "mixed": [("root", []), *((f"{n % TYPES_OF_ONE:02} {n}", ["root"]) for n in range(2 * TYPES_OF_ONE))],
             "diamond": [("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])],
@@ -232,6 +266,7 @@ class Unarranged:
             "done": [("a", []), ("b", ["a"])],
             "cancelled": [("a", []), ("b", ["a"])],
             "<b>odd</b>": [("a", []), ("b", ["a"])],
+            "o" * 200: [("a", []), ("b", ["a"])],
         }
         stored = {}
         for shape, steps in shapes.items():
@@ -248,7 +283,7 @@ class Unarranged:
                 for name, after in steps
             ]
             await self._enqueue(stored[shape], at)
-        for shape, rounds in {"chain": CHAIN // 5, "wide": 2, "mixed": 2, "diamond": 2, "done": 2, "dead": 2}.items():
+        for shape, rounds in {"chain": 24, "wide": 2, "mixed": 2, "diamond": 2, "done": 2, "dead": 2}.items():
             for number in range(rounds):
                 moment = at + (number + 1) * MINUTE
                 held = await self.driver.reserve((f"flow {shape}",), moment, HOUR, WIDE // 2, "web-1")
@@ -261,18 +296,13 @@ class Unarranged:
                 ]
                 assert not any(await self.driver.settle(outcomes, moment))
                 ended = {each.job.id for each in held}
-                self.due |= {each.id: moment for each in stored[shape] if ended & {*each.depends_on}}
+                self.due |= {each.id: moment for each in stored[shape] if not ended.isdisjoint(each.depends_on)}
         await self.driver.cancel_flow("flow-cancelled", self.now - HOUR)
 
     # Workers, schedules, figures -------------------------------------------------------------------------------------
 
     async def _surroundings(self, names: Sequence[str]) -> None:
-        for number, ago in enumerate((1, 20, 40, 500, 90_000)):
-            seen = self.now - timedelta(seconds=ago)
-            info = WorkerInfo(
-                f"web-{number} <b>", tuple(names[number : number + 12]), 2, self.now - 9 * HOUR, 8, "host", 100, seen
-            )
-            await self.driver.beat(info, seen)
+        await self.beat(self.now)
         minute = self.now.replace(second=0, microsecond=0)
         self.figures = [
             Figures(minute - ago * MINUTE, name, {"done": 3 + at, "failed": at % 3, "dead": 0})
@@ -281,11 +311,29 @@ class Unarranged:
         ]
         await self.driver.add_figures(self.figures, self.now)
 
+    async def beat(self, now: datetime) -> None:
+        """Three workers that live, and two that are gone."""
+        names, self.alive, self.served = self.names(), [], set()
+        for number, ago in enumerate((1, 20, 40, 500, 90_000)):
+            worker, queues, seen = f"web-{number} <b>", names[number : number + 12], now - timedelta(seconds=ago)
+            if ago < 60:
+                self.alive.append(worker)
+                self.served.update(queues)
+            info = WorkerInfo(worker, tuple(queues), 2, self.now - 9 * HOUR, 8, "host", 100, seen)
+            await self.driver.beat(info, seen)
+
     async def _schedules(self, harbor: Harbor, names: Sequence[str]) -> None:
-        for number in range(30):
+        for number in range(SCHEDULES):
             name = f"{HOSTILE[number % 6]} {number}" if number < 12 else f"nightly-{number:02}"
             await harbor.schedules.aadd(
                 name, JobRequest(type=TYPES[number % 9], queue=names[number]), every=3600, by="ada"
             )
+            self.schedules.append(name)
             if number % 7 == 0:
+                self.paused_schedules += 1
                 await harbor.schedules.apause(name, by="ada")
+
+    async def _operation(self, harbor: Harbor) -> None:
+        self.operation = (await harbor.dead(error=ERRORS[1]).arequeue(by="ada")).id
+        slices = await self._some(1_000, queue=OPERATIONS_QUEUE)
+        self.due |= {info.job.id: self.now for info in slices}

@@ -1,0 +1,131 @@
+"""What each page of the dashboard says of a store, as JSON, compared with its records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from taskharbor.model.job import FlowStatus, State
+from taskharbor.store.queues import cap_for
+from tests.ops.seen import Seen, differs, in_state
+from tests.ops.unarranged import HOUR, SCHEDULES
+
+
+def at(path: str, name: str) -> str:
+    """The page of something with a name."""
+    return f"{path}/{quote(name, safe='')}"
+
+
+async def queues(seen: Seen) -> list[str]:
+    rows = await seen.pages("/queues", "queues")
+    cap = cap_for(len(rows))
+    names = sorted({*seen.truth.counts, *seen.filled.paused, *seen.filled.served})
+    wrong = differs("/queues", [row["queue"] for row in rows], names)
+    wrong += seen.queue_rows("/queues", rows, cap, whole=True)
+    wrong += seen.queue_rows("/", (await seen.page("/"))["queues"], cap)
+    for name in seen.filled.names()[:10]:
+        wrong += seen.queue_rows("/queues/…", [await seen.page(at("/queues", name))], cap)
+    return wrong
+
+
+async def overview(seen: Seen) -> list[str]:
+    points = (await seen.page("/"))["attention"]
+    text = "\n".join(point["text"] for point in points)
+    since = seen.truth.now - HOUR
+    causes = Counter(
+        info.job.error_class
+        for info in seen.truth.infos.values()
+        if info.state is State.DLQ and info.job.finished_at is not None and info.job.finished_at >= since
+    )
+    wrong = []
+    if causes and causes.most_common(1)[0][0] not in text:
+        wrong.append(f"/: the largest cause {causes.most_common(3)} is not among {text!r:.300}")
+    return wrong
+
+
+async def jobs(seen: Seen) -> list[str]:
+    truth, names = seen.truth, seen.filled.names()
+    filters: list[tuple[dict[str, str], Callable[[Any], bool]]] = [
+        *(({"state": state.value}, in_state(state)) for state in State),
+        *(({"queue": name}, lambda info, name=name: info.job.queue == name) for name in names[:10]),
+        ({"type": "t" * 255}, lambda info: info.job.type == "t" * 255),
+        ({"group": "customer 2"}, lambda info: info.job.group == "customer 2"),
+        ({"error": "app.errors.Error2"}, lambda info: info.job.error_class == "app.errors.Error2"),
+        ({"fingerprint": "cause-3"}, lambda info: info.job.fingerprint == "cause-3"),
+        ({"state": "dlq", "queue": names[-1]}, lambda i: i.state is State.DLQ and i.job.queue == names[-1]),
+    ]
+    wrong = []
+    for query, accepts in filters:
+        wanted = truth.where(accepts)
+        if len(wanted) > 10_000:
+            rows = (await seen.page("/jobs", **query, limit="500"))["jobs"]
+            wrong += differs(f"/jobs?{query!r:.60}", [row["id"] for row in rows], wanted[: -len(rows) - 1 : -1])
+        else:
+            rows = await seen.pages("/jobs", "jobs", **query, limit="500")
+            wrong += differs(f"/jobs?{query!r:.60}", sorted(row["id"] for row in rows), wanted)
+        states = {row["id"]: row["state"] for row in rows}
+        wrong += differs("/jobs: states", states, {id: truth.infos[id].state.value for id in states})
+    return wrong
+
+
+async def one_job(seen: Seen) -> list[str]:
+    wrong = []
+    for state in State:
+        id = seen.some(state).job.id
+        facts = await seen.page(at("/jobs", id))
+        wrong += differs(f"/jobs/{id}", (facts["id"], facts["state"]), (id, state.value))
+        wrong += [] if facts["reasons"] else [f"/jobs/{id}: no reason"]
+    return wrong
+
+
+async def dead(seen: Seen) -> list[str]:
+    wrong = []
+    for by in ("fingerprint", "type", "error", "queue", "reason"):
+        page = await seen.page("/dead", by=by, limit="100")
+        rows = {row["value"] or "": row["jobs"] for row in page["rows"]}
+        wrong += seen.dead_rows(f"/dead by {by}", rows, by, page["complete"], len(rows))
+    preview = await seen.page("/operations/new", state="dlq")
+    wanted = len(seen.truth.where(in_state(State.DLQ)))
+    found = preview["jobs"], preview["capped"]
+    return wrong + differs("/operations/new", found, (min(wanted, preview["jobs"]), wanted > preview["jobs"]))
+
+
+async def flows(seen: Seen) -> list[str]:
+    wrong, ids = [], seen.filled.flows.values()
+    rows = {row["id"]: row["status"] for row in await seen.pages("/flows", "flows")}
+    wrong += differs("/flows", rows, {id: seen.status_of(id).value for id in ids})
+    for status in FlowStatus:
+        some = sorted(row["id"] for row in await seen.pages("/flows", "flows", status=status.value))
+        wrong += differs(f"/flows?status={status}", some, sorted(id for id in ids if seen.status_of(id) is status))
+    for id in ids:
+        page = await seen.page(at("/flows", id))
+        members = {info.job.id: info.state.value for info in seen.truth.flows[id]}
+        shown = {row["id"]: row["state"] for row in page["jobs"]}
+        if not page["complete"]:
+            seen.unknown["/flows/…: jobs beyond those that a page reads"] += 1
+            members = {id: state for id, state in members.items() if id in shown}
+        done = sum(state == "done" for state in members.values())
+        wrong += differs(f"/flows/{id}", (page["done"], page["total"]), (done, len(members)))
+        wrong += differs(f"/flows/{id}: jobs", shown, members)
+    return wrong
+
+
+async def others(seen: Seen) -> list[str]:
+    workers = await seen.page("/workers")
+    wrong = differs("/workers", [row["worker"] for row in workers["workers"]], seen.filled.alive)
+    rows = await seen.pages("/schedules", "schedules")
+    wrong += differs("/schedules", [row["name"] for row in rows], sorted(seen.filled.schedules))
+    for name in seen.filled.schedules[:9]:
+        page = await seen.page(at("/schedules", name))
+        wrong += differs(f"/schedules/{name}", (page["name"], len(page["upcoming"])), (name, 5))
+    entries = await seen.pages("/operations", "entries")
+    wrong += differs("/operations", len(entries), SCHEDULES + seen.filled.paused_schedules + 1)
+    first = (await seen.page("/operations"))["operations"]
+    wrong += differs("/operations", [row["id"] for row in first], [seen.filled.operation])
+    await seen.page("/about")
+    return wrong
+
+
+PAGE_READERS = (queues, overview, jobs, one_job, dead, flows, others)
