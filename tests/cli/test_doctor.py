@@ -60,6 +60,13 @@ def test_queues_that_need_attention_are_warnings(dsn: str):
     ]
 
 
+def test_a_number_at_which_counting_stopped_is_no_exact_one(dsn: str, monkeypatch: pytest.MonkeyPatch):
+    store(dsn, JobRecord(id="j1", type="x"), JobRecord(id="j2", type="x"))
+    kill(dsn, "j1")
+    monkeypatch.setattr("taskharbor.ops.overview.MAX_EXACT_JOBS", 1)
+    assert checks("--dsn", dsn)[1]["queues"][-1] == ("warning", "1 dead job or more; list them: taskharbor dlq list")
+
+
 def test_no_heartbeat_of_a_worker_is_a_warning(dsn: str):
     store(dsn, JobRecord(id="j1", type="x"))
     assert checks("--dsn", dsn)[1]["workers"][0][0] == "warning"

@@ -254,7 +254,7 @@ class StoreCalls(StoreFace):
     async def queues(self, call: StoreCall) -> list[QueueInfo]:
         """The queues that hold a job or are paused, in the order of their names, with their counts.
 
-        Four reads, and one more for each queue.
+        A count of 100,000 stands for "that many or more". Four reads, and one more for each queue.
         """
         from taskharbor.store.queues import read_queues
 

@@ -134,6 +134,7 @@ async def check_queues(driver: Driver, now: datetime, most: int | None = None) -
     idle = [one_line(row["queue"]) for row in found.queues if row["jobs"]["ready"] and not row["workers"]]
     number = len(found.workers)
     first = "of the first " if found.more else ""
+    more = " or more" if found.more or any(row["jobs"]["dlq"] >= found.cap for row in found.queues) else ""
     if number:
         checks.append(Check("workers", "ok", f"{number} sent a heartbeat in the last minute"))
     else:
@@ -145,7 +146,8 @@ async def check_queues(driver: Driver, now: datetime, most: int | None = None) -
     if paused:
         checks.append(Check("queues", "warning", f"paused: {named(paused)}"))
     if dead:
-        checks.append(Check("queues", "warning", f"{plural(dead, 'dead job')}; list them: taskharbor dlq list"))
+        text = f"{plural(dead, 'dead job')}{more}; list them: taskharbor dlq list"
+        checks.append(Check("queues", "warning", text))
     if not (idle and number) and not paused and not dead:
         checks.append(Check("queues", "ok", f"{first}{len(found.queues)}, none paused, no dead jobs"))
     return checks

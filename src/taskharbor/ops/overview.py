@@ -18,7 +18,8 @@ class Overview:
     at: datetime
     queues: list[dict[str, Any]]
     workers: list[dict[str, Any]]
-    more: int = 0  # queues that are not among them
+    more: int  # queues that are not among them
+    cap: int  # a count that reaches it means "or more"
 
 
 async def read_overview(driver: Driver, now: datetime, most: int | None = None) -> Overview:
@@ -27,4 +28,4 @@ async def read_overview(driver: Driver, now: datetime, most: int | None = None) 
     seen = await read_all_queues(driver, now, MAX_EXACT_JOBS if most is None else None)
     rows = await read_standings(driver, now, seen, seen.names[:most])
     workers = [json_output.worker(info) for info in seen.workers]
-    return Overview(now, [row.as_json() for row in rows], workers, len(seen.names) - len(rows))
+    return Overview(now, [row.as_json() for row in rows], workers, len(seen.names) - len(rows), seen.cap)
