@@ -134,7 +134,7 @@ class Unarranged:
         if len(ids) > MAX_ALONE:
             pages, _ = await read_items(self.driver.list, page=5_000, now=self.now)
             listed = {info.job.id: info for info in pages}
-            assert listed.keys() == self.due.keys()
+            assert not (apart := listed.keys() ^ self.due.keys()), sorted(apart)[:5]
             assert {id: listed[id] for id in some} == infos
             infos = listed
         return Truth(self.now, infos, self.due)
