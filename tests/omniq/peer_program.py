@@ -42,6 +42,8 @@ def consume(client, queue: str) -> None:
     store = redis.Redis(host=host, port=port, db=db)
 
     def handler(ctx) -> None:
+        store.rpush("began:peer", 1)
+        store.execute_command("BRPOPLPUSH", "began:ours", "began:ours", 60)  # until the other side runs a job, too
         group = ctx.gid or "-"
         running = store.incr(f"running:{group}")
         store.rpush(f"log:{group}", json.dumps([ctx.payload["n"], running, "peer"]))

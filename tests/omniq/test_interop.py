@@ -220,6 +220,8 @@ def test_mixed_consumers_drain_500_jobs_in_20_groups_with_order_and_limits_kept(
 
 def _noting(raw: Any) -> Any:
     def handler(ctx: Any) -> None:
+        raw.rpush("began:ours", 1)
+        raw.execute_command("BRPOPLPUSH", "began:peer", "began:peer", 60)  # until the other side runs a job, too
         running = raw.incr(f"running:{ctx.gid}")
         raw.rpush(f"log:{ctx.gid}", json.dumps([ctx.payload["n"], running, "ours"]))
         raw.decr(f"running:{ctx.gid}")
