@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from taskharbor import Harbor, JobRequest
-from tests import lanes
 from tests.browser.conftest import Tab
 from tests.browser.watched import DEFENCES, EMPTY, WatchedTab
 from tests.dashboard.hostile import act_of
@@ -84,7 +83,7 @@ def test_a_dead_job_is_retried_from_the_admin(chromium: Browser, site: Site, kin
     context.close()
 
 
-@pytest.mark.left_to("full", except_for=lanes.Chosen("None", EMPTY))
+@pytest.mark.left_to("full")
 @pytest.mark.parametrize("kept", [None, *DEFENCES])
 def test_each_defence_alone_keeps_a_name_from_acting(chromium: Browser, site: Site, kept: str | None) -> None:
     """Without any of them the click of a person pauses another queue, with the rights of that person."""

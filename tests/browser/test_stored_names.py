@@ -115,6 +115,7 @@ def act_on_all(tab: WatchedTab, text: str, kept: str = "all") -> None:
             assert (route, tab.owned) == (route, [])
 
 
+@pytest.mark.left_to("full")
 def test_no_action_and_no_page_carries_a_name_out(chromium: Browser, tmp_path: Path):
     with Served(f"sqlite:///{tmp_path}/jobs.db") as served, WatchedTab(chromium, served.url) as tab:
         tab.allowed = {400, 404, 409}

@@ -22,7 +22,7 @@ MODULES = sorted(
     {
         ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
         for path in (SOURCE / "taskharbor").rglob("*.py")
-        if path.name != "__main__.py"
+        if path.name != "__main__.py" and ">>> " in path.read_text(encoding="utf-8")
     }
     - OF_A_PROJECT
 )

@@ -15,9 +15,7 @@ from tests.in_django import environment
 
 pytestmark = pytest.mark.left_to(
     "full",
-    except_for=lanes.Chosen(
-        "test_the_fastapi_page_works_as_it_is_written", "test_the_fastapi_pages_session_commits_order_and_job_together"
-    ),
+    except_for=lanes.Chosen("test_the_fastapi_pages_session_commits_order_and_job_together"),
 )
 
 # Calls an ASGI application without a server, as one would: its lifespan, then a request, then the end.

@@ -9,9 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.conformance import DriverCases, DriverMachine, StoreNotEmpty, Verdict, all_cases, run
+from taskharbor.conformance.case import THEMES
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import JobRecord, Reserved, ScheduleChange, SchedulePage, StoredSchedule, replace
 from taskharbor.drivers.memory import MemoryDriver
+from tests import lanes
 from tests.drivers.memory_damage import damage, damage_field
 from tests.drivers.small_driver import SmallDriver
 
@@ -62,7 +64,7 @@ def test_with_a_namespace_nothing_of_others_is_touched_and_nothing_is_left():
 
 def test_an_empty_store_is_empty_afterwards():
     driver = MemoryDriver("memory://")
-    assert run(lambda: driver, damage=damage).ok
+    assert run(lambda: driver, damage=damage, themes=lanes.few(THEMES, ("enqueue", "flows", "schedules"))).ok
     assert asyncio.run(driver.queues()) == []
     assert asyncio.run(driver.schedules()) == SchedulePage(())
 
@@ -192,7 +194,8 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_from_the_shell():
-    done = python("-m", "taskharbor.conformance", "memory://")
+    themes = [word for theme in lanes.few(THEMES, ("pause", "reserve")) for word in ("--theme", theme)]
+    done = python("-m", "taskharbor.conformance", "memory://", *themes)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failed" in done.stdout
 

@@ -15,12 +15,14 @@ import pytest
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory.queue import Line
+from tests import lanes
 from tests.drivers.memory_recount import recount
 
 pytestmark = pytest.mark.lane("unit")
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
+MANY = lanes.figure(test=5_000, full=50_000)
 # A thousand times as many jobs are ten levels more in a heap, of at most five operations each for a job.
 MORE_LEVELS = 10 * 5
 
@@ -90,7 +92,7 @@ def reserve_and_ack(driver, batch=16):
 @pytest.mark.parametrize("fields", [{}, {"group": "g", "group_limit": 50}], ids=["line", "group"])
 def test_a_call_costs_the_same_with_any_backlog(fields):
     costs = []
-    for size in (50, 50_000):
+    for size in (50, MANY):
         driver = MemoryDriver()
         run(driver.enqueue(jobs(size, **fields), NOW))
         costs.append(reserve_and_ack(driver))
@@ -101,7 +103,7 @@ def test_a_call_costs_the_same_with_any_backlog(fields):
 
 def test_backlog_of_many_priorities_grows_with_its_logarithm():
     costs = []
-    for size in (50, 50_000):
+    for size in (50, MANY):
         driver, shuffled = MemoryDriver(), random.Random(size)
         run(
             driver.enqueue(
@@ -119,9 +121,9 @@ def test_backlog_of_many_priorities_grows_with_its_logarithm():
 
 def test_a_call_costs_the_same_with_many_groups():
     costs = []
-    for groups in (50, 10_000):
+    for groups in (50, MANY // 5):
         driver = MemoryDriver()
-        made = [JobRecord(id=f"{index:06d}", type="t", group=f"g{index % groups}") for index in range(20_000)]
+        made = [JobRecord(id=f"{index:06d}", type="t", group=f"g{index % groups}") for index in range(MANY)]
         run(driver.enqueue(made, NOW))
         costs.append(reserve_and_ack(driver))
     # No group is visited out of its turn. A few comparisons of a heap depend on the tokens, which are random.
@@ -163,7 +165,7 @@ def kept(kind, size):
 
 @pytest.mark.parametrize("kind", ["scheduled", "blocked", "done", "dead", "leased", "retried", "cancelled"])
 def test_a_call_costs_the_same_whatever_jobs_are_kept_beside(kind):
-    (few, few_acked), (many, many_acked) = reserve_and_ack(kept(kind, 10)), reserve_and_ack(kept(kind, 5_000))
+    (few, few_acked), (many, many_acked) = reserve_and_ack(kept(kind, 10)), reserve_and_ack(kept(kind, MANY // 2))
     assert many - few <= 16 * MORE_LEVELS
     assert many_acked == few_acked
 
@@ -174,7 +176,7 @@ def test_finished_and_deleted_jobs_leave_nothing_behind():
 
     async def live():
         nonlocal now
-        for turn in range(3_000):
+        for turn in range(lanes.figure(test=600, full=3_000)):
             now += timedelta(milliseconds=7)
             name = f"{turn:06d}"
             group = f"g{turn}" if turn % 2 else None
@@ -223,7 +225,7 @@ def test_a_lease_that_ended_leaves_nothing_behind():
     run(driver.enqueue([JobRecord(id=f"u{index}", type="t") for index in range(5_000)], NOW))
 
     async def work():
-        for turn in range(1_000):
+        for turn in range(lanes.figure(test=300, full=1_000)):
             now = NOW + timedelta(milliseconds=turn)
             held = await driver.reserve(["default"], now, timedelta(hours=1), 8)
             await driver.settle([Ack(one.lease) for one in held], now)
@@ -236,12 +238,12 @@ def test_a_lease_that_ended_leaves_nothing_behind():
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_lines_forget_entries_that_were_removed(group):
-    """Ten thousand jobs come and are cancelled behind one that stays and is not reserved."""
+    """Thousands of jobs come and are cancelled behind one that stays and is not reserved."""
     driver = MemoryDriver()
     run(driver.enqueue([JobRecord(id="first", type="t", group=group)], NOW))
 
     async def come_and_go():
-        for turn in range(1_000):
+        for turn in range(lanes.figure(test=300, full=1_000)):
             made = [JobRecord(id=f"{turn}-{index}", type="t", group=group, priority=-index) for index in range(10)]
             await driver.enqueue(made, NOW)
             await driver.cancel([job.id for job in made], NOW)
@@ -259,7 +261,7 @@ def test_groups_that_are_gone_leave_no_turn():
     driver = MemoryDriver()
 
     async def come_and_go():
-        for turn in range(2_000):
+        for turn in range(lanes.figure(test=500, full=2_000)):
             await driver.enqueue([JobRecord(id=f"{turn}", type="t", group=f"g{turn}")], NOW)
             await driver.cancel([f"{turn}"], NOW)
 

@@ -240,7 +240,7 @@ class Walk:
 
 
 @pytest.mark.lane("machine-memory")
-@pytest.mark.parametrize("number", range(lanes.figure(12, 150)))
+@pytest.mark.parametrize("number", range(lanes.figure(4, 150)))
 def test_random_walk(number):
     walk = Walk(lanes.seed() + number)
 
