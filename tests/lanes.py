@@ -52,6 +52,7 @@ DIRECTORIES = {
     "tests/schedules": "schedules",
     "tests/cli": "cli",
     "tests/moving": "moving",
+    "tests/outbox": "outbox",
     "tests/dashboard": "dashboard",
     "tests/browser": "browser",
     "tests/simulation": "simulation",

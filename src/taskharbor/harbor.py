@@ -37,7 +37,9 @@ from taskharbor.tasks.worker_options import WorkerOptions, lists_worker_options
 from taskharbor.tasks.workflow import Workflow
 
 if TYPE_CHECKING:
+    from taskharbor.client.outbox import TransactionalOutbox
     from taskharbor.flow.run import FlowRun
+    from taskharbor.outbox.once import Once
     from taskharbor.worker import CallMiddleware, Middleware, Worker
 
 
@@ -277,6 +279,33 @@ class Harbor(TaskRegistry, StoreCalls):
         return flow_run(await flow(call, id), FlowHandle(self._store, id))
 
     aflow = flow.awaited
+
+    @property
+    def outbox(self) -> TransactionalOutbox:
+        """The tables of TaskHarbor in a database of your own."""
+        from taskharbor.client.outbox import TransactionalOutbox
+
+        return TransactionalOutbox()
+
+    def once(self, connection: Any, key: str) -> Once:
+        """A block that learns whether it is the first one for a key: `with harbor.once(connection, key) as first:`.
+
+        The key becomes a row in your own transaction on `connection`, of any kind that `connection=` takes (`async
+        with` for an asynchronous one), so it is kept if and only if you commit. A second transaction with the same key
+        waits for the first one to end. If the block raises, the key is forgotten together with what the block wrote.
+
+        >>> import sqlite3
+        >>> harbor, database = Harbor("memory://"), sqlite3.connect(":memory:")
+        >>> harbor.outbox.create(database)
+        >>> for _ in range(2):
+        ...     with harbor.once(database, "invoice 7") as first:
+        ...         print("charge" if first else "charged before")
+        charge
+        charged before
+        """
+        from taskharbor.outbox.once import Once
+
+        return Once(connection, key, self.clock)
 
     def within(self, seconds: Duration) -> Self:
         """This harbor with another time limit for each call to the store, retries included.

@@ -25,7 +25,7 @@ LOOKING = {
     "schedule delete": "s1 --yes",
 }  # fmt: skip
 MAY_CREATE = {"enqueue", "queue pause", "queue resume", "schedule add", "migrate", "bench", "conformance", "worker run"}
-WITHOUT_A_STORE = {"worker health", "demo", "completion", "task list", "from celery", "from rq"}
+WITHOUT_A_STORE = {"worker health", "demo", "completion", "task list", "from celery", "from rq", "outbox sql"}
 SERVING = {"dashboard"}  # tests/dashboard
 # On other stores than a file that is not there: one command of each kind. All stores are opened in one place.
 EACH_TIME = lanes.Chosen("list", "doctor", "dlq requeue", "schedule run")

@@ -15,6 +15,7 @@ NAMED = (
     "demo", "job show", "job attempts", "job amend", "job delete", "flow list", "flow cancel", "flow requeue",
     "task list", "dlq summary", "dlq show", "dlq edit", "dlq delete", "dlq export", "dlq operations list",
     "dlq operations show", "dlq operations stop", "dlq operations resume", "audit", "from celery", "from rq",
+    "outbox sql",
 )  # fmt: skip
 
 
@@ -52,7 +53,8 @@ def test_a_group_without_a_command_shows_its_help(group: str):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(ALL) - {"completion", "demo", "worker run", "worker health", "from celery", "from rq"})
+    "name",
+    sorted(set(ALL) - {"completion", "demo", "worker run", "worker health", "from celery", "from rq", "outbox sql"}),
 )
 def test_every_command_takes_the_shared_options_and_tells_its_json(name: str):
     command = ALL[name]

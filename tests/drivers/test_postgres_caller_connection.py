@@ -13,8 +13,8 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import BackendUnavailable, DriverError, JobRecord, StoreMissing, WrongConnection
+from taskharbor.drivers.connections import asking
 from taskharbor.drivers.postgres import PostgresDriver, caller_connection
-from taskharbor.drivers.postgres.statement import asking
 from tests import lanes
 from tests.drivers.postgres_ways import NOW, every_way
 from tests.servers import postgres

@@ -35,6 +35,7 @@ COMMANDS = {
     "stats": "Show queues and workers, once or continuously.",
     "dashboard": "Show the store in a browser.",
     "migrate": "Create or upgrade the schema of a store.",
+    "outbox": "Print the tables for a database of your own.",
     "doctor": "Check a store and everything needed to use it.",
     "conformance": "Test a driver against the driver contract.",
     "bench": "Measure how fast a store is on this machine.",

@@ -10,14 +10,17 @@ Nothing here begins, commits or rolls back: the transaction is the caller's.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import StrEnum
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from taskharbor.model.errors import WrongConnection
 
 Rows: TypeAlias = Sequence[Sequence[Any]]
+Ask: TypeAlias = Callable[[str, Sequence[Any]], Awaitable[Rows]]  # the rows of a statement
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -35,7 +38,7 @@ class Kind(StrEnum):
 
 
 ASYNCHRONOUS = frozenset({Kind.PSYCOPG_ASYNC, Kind.ASYNCPG, Kind.ASYNC_SESSION, Kind.ASYNC_CONNECTION})
-_SQLALCHEMY = frozenset({Kind.SESSION, Kind.CONNECTION, Kind.ASYNC_SESSION, Kind.ASYNC_CONNECTION})
+SQLALCHEMY = frozenset({Kind.SESSION, Kind.CONNECTION, Kind.ASYNC_SESSION, Kind.ASYNC_CONNECTION})
 
 # (the beginning of the module's name, the class) → the kind. Subclasses are found through their bases.
 _KNOWN = (
@@ -77,17 +80,23 @@ def database_of(connection: Any) -> str:
         return str(connection.vendor)
     if kind in {Kind.SESSION, Kind.ASYNC_SESSION}:
         return str(connection.get_bind().dialect.name)
-    if kind in _SQLALCHEMY:
+    if kind in SQLALCHEMY:
         return str(connection.dialect.name)
     return "postgresql"
 
 
-def expect(connection: Any, database: str, *, asynchronous: bool) -> Kind:
-    """The kind; TypeError if it is asynchronous and should not be, or the reverse, or leads to another database."""
+def coloured(connection: Any, *, asynchronous: bool) -> Kind:
+    """The kind; TypeError if it is asynchronous and should not be, or the reverse."""
     kind = kind_of(connection)
     if (kind in ASYNCHRONOUS) is not asynchronous:
         expected = "an asynchronous" if asynchronous else "a synchronous"
         raise TypeError(f"connection: expected {expected} one here, got a {kind}")
+    return kind
+
+
+def expect(connection: Any, database: str, *, asynchronous: bool) -> Kind:
+    """The kind; TypeError if it is asynchronous and should not be, or the reverse, or leads to another database."""
+    kind = coloured(connection, asynchronous=asynchronous)
     found = database_of(connection)
     if found != database:
         raise TypeError(f"connection: expected one to {database}, where the jobs are kept, got one to {found}")
@@ -110,7 +119,7 @@ def in_transaction(connection: Any) -> Any:
         connection.ensure_connection()
         _refuse_alone(kind, connection.get_autocommit())
         return connection.connection
-    if kind in _SQLALCHEMY:
+    if kind in SQLALCHEMY:
         proxy = (connection.connection() if kind is Kind.SESSION else connection).connection
         _refuse_alone(kind, bool(getattr(proxy.dbapi_connection, "autocommit", False)))
         return proxy.driver_connection
@@ -124,7 +133,7 @@ async def in_transaction_async(connection: Any) -> Any:
     if kind is Kind.ASYNCPG:
         _refuse_alone(kind, not connection.is_in_transaction())
         return getattr(connection, "_con", None) or connection  # a pool lends a new wrapper each time
-    if kind in _SQLALCHEMY:
+    if kind in SQLALCHEMY:
         own = await connection.connection() if kind is Kind.ASYNC_SESSION else connection
         proxy = await own.get_raw_connection()
         _refuse_alone(kind, bool(getattr(proxy.dbapi_connection, "autocommit", False)))
@@ -154,7 +163,7 @@ def rendered(kind: Kind, sql: str) -> str:
     if kind is Kind.ASYNCPG:
         numbers = iter(range(1, sql.count("?") + 1))
         return _MARK.sub(lambda _: f"${next(numbers)}", sql)
-    if kind in _SQLALCHEMY:
+    if kind in SQLALCHEMY:
         numbers = iter(range(1, sql.count("?") + 1))
         return _MARK.sub(lambda _: f":p{next(numbers)}", sql.replace(":", "\\:"))
     return sql.replace("%", "%%").replace("?", "%s")
@@ -176,7 +185,7 @@ async def run(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
                 return _none_of_a(error)
     if kind is Kind.ASYNCPG:
         return [tuple(row) for row in await connection.fetch(text, *parameters)]
-    if kind in _SQLALCHEMY:
+    if kind in SQLALCHEMY:
         result = await connection.execute(*_for_sqlalchemy(text, parameters))
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
     raise TypeError(f"connection: expected an asynchronous one here, got a {kind}")
@@ -208,10 +217,35 @@ def run_sync(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
             return list(cursor.fetchall()) if cursor.description else []
         finally:
             cursor.close()
-    if kind in _SQLALCHEMY and kind not in ASYNCHRONOUS:
+    if kind in SQLALCHEMY and kind not in ASYNCHRONOUS:
         result = connection.execute(*_for_sqlalchemy(text, parameters))
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
     raise TypeError(f"connection: expected a synchronous one here, got a {kind}")
+
+
+def asking(connection: Any) -> Ask:
+    """Asks a synchronous connection of any library, and never suspends."""
+
+    async def ask(sql: str, parameters: Sequence[Any]) -> Rows:
+        return run_sync(connection, sql, parameters)
+
+    return ask
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine has waited where no event loop runs")
+
+
+async def awaited(result: Any) -> Any:
+    """What a method returned; its result, if it is one that has to be awaited."""
+    return await result if inspect.isawaitable(result) else result
 
 
 def _for_sqlalchemy(text: str, parameters: Sequence[Any]) -> tuple[Any, dict[str, Any]]:

@@ -15,12 +15,12 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
+from taskharbor.drivers.connections import at_once
 from taskharbor.drivers.postgres.connection import LAST_S, LibpqConnection, can_cancel
 from taskharbor.drivers.postgres.deadline import run_in_thread
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import parse
 from taskharbor.drivers.postgres.pool import Runner, SharedState, connect_arguments, set_up
-from taskharbor.drivers.postgres.statement import at_once
 from taskharbor.drivers.postgres.tries import unavailable
 from taskharbor.drivers.signal_safe import ClosedFlag, ThreadLimit
 from taskharbor.model.errors import BackendUnavailable

@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from taskharbor.drivers.connections import in_transaction, in_transaction_async, run
+from taskharbor.drivers.connections import Ask, asking, at_once, in_transaction, in_transaction_async, run
 from taskharbor.drivers.postgres import schema
 from taskharbor.drivers.postgres.deadline import Deadline, run_in_thread
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import connect_arguments
-from taskharbor.drivers.postgres.statement import Ask, asking, at_once
 from taskharbor.drivers.postgres.tries import not_opened
 from taskharbor.model.errors import WrongConnection
 

@@ -2,26 +2,24 @@
 
 A program is a generator: it yields statements, receives their rows, and returns its result. So the same program runs on
 a pooled connection, on a blocking one, and on any connection of the caller's, asynchronous or not. What waits around a
-program is a coroutine. Where no connection ever suspends it, `at_once` runs it without an event loop.
+program is a coroutine: see `drivers.connections.at_once`.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from taskharbor.drivers.connections import Rows, run_sync
+from taskharbor.drivers.connections import Ask, Rows, asking, at_once
 from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
 VERSION = 1  # of the schema that this program was written for; see schema.py
 _PLAIN = re.compile(r"[^?%:$\\]*").fullmatch
 _SPECIAL = re.compile(r"[?%:$\\]")
-Ask: TypeAlias = Callable[[str, Sequence[Any]], Awaitable[Rows]]  # the rows of a statement
 
 
 class Statement(NamedTuple):
@@ -106,31 +104,6 @@ async def drive(program: Program[T], ask: Ask, first: Statement | None = None) -
     except StopIteration as stop:
         result: T = stop.value
         return result
-
-
-def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    coroutine.close()
-    raise RuntimeError("a coroutine has waited where no event loop runs")
-
-
-async def awaited(result: Any) -> Any:
-    """What a method returned; its result, if it is one that has to be awaited."""
-    return await result if inspect.isawaitable(result) else result
-
-
-def asking(connection: Any) -> Ask:
-    """Asks a synchronous connection of any library, and never suspends."""
-
-    async def ask(sql: str, parameters: Sequence[Any]) -> Rows:
-        return run_sync(connection, sql, parameters)
-
-    return ask
 
 
 def drive_sync(connection: Any, program: Program[T]) -> T:

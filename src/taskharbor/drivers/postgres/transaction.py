@@ -35,14 +35,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.sql import Composable
 
-from taskharbor.drivers.connections import run
+from taskharbor.drivers.connections import asking, at_once, awaited, run
 from taskharbor.drivers.postgres.connection import STOP_S, can_cancel
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline, cut
 from taskharbor.drivers.postgres.handler_pool import HandlerPool, Place
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import connect_arguments, limit_of
 from taskharbor.drivers.postgres.settle import is_plain, settle_alone, spawn_alone
-from taskharbor.drivers.postgres.statement import Program, Statement, asking, at_once, awaited, drive
+from taskharbor.drivers.postgres.statement import Program, Statement, drive
 from taskharbor.drivers.postgres.tries import unavailable
 from taskharbor.drivers.transactions import aborted
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed

@@ -1,10 +1,7 @@
 """The caller's own connection: enqueueing in the transaction that is open there (`enqueue_on`), and a driver of which
 every call is a part of it (`SqliteOnConnection`). Nothing here commits what was begun before.
 
-A caller may pass an `sqlite3.Connection`, SQLAlchemy's session or connection, or Django's connection. The connection
-inside is reached by the libraries' public API only. Their wrapper must begin the transaction: it would not commit one
-that it does not know of. aiosqlite keeps its connection on a thread of its own; there each statement goes through
-SQLAlchemy's cursor, which waits without blocking the event loop.
+`drivers/sqlite_inside.py` reaches the `sqlite3.Connection` inside of what a caller passes.
 
 The driver is for reading what a transaction has written before it commits, for tests whose transaction is never
 committed, and for a database in memory, which has no other connection. It opens nothing.
@@ -17,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from taskharbor.drivers.connections import Kind, OnCallersConnection, expect, kind_of
 from taskharbor.drivers.sqlite import schema
@@ -28,6 +25,7 @@ from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.options import IN_MEMORY, SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.store_clock import Reading, machine_time
+from taskharbor.drivers.sqlite_inside import CallerConnection, begin, inside, plain_rows, with_inside
 from taskharbor.model.errors import BackendUnavailable, WrongConnection
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -39,84 +37,17 @@ def enqueue_on_sync(
     connection: Any, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
 ) -> list[Enqueued]:
     """Store jobs in the transaction of a synchronous connection."""
-    kind = expect(connection, "sqlite", asynchronous=False)
-    if kind is Kind.DJANGO:
-        return enqueue_within(_of_django(connection), jobs, now, options)
-    if kind is Kind.SQLITE:
-        return enqueue_within(connection, jobs, now, options)
-    return enqueue_within(_of_sqlalchemy(connection).driver_connection, jobs, now, options)
+    expect(connection, "sqlite", asynchronous=False)
+    return enqueue_within(inside(connection), jobs, now, options)
 
 
 async def enqueue_on(
     connection: Any, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
 ) -> list[Enqueued]:
     """The same for a coroutine, which may also hold an `sqlite3.Connection`: `ctx.transaction()` gives it one."""
-    if kind_of(connection) is Kind.SQLITE:
-        return enqueue_within(connection, jobs, now, options)
-    kind = expect(connection, "sqlite", asynchronous=True)
-    if kind is Kind.ASYNC_SESSION:
-        connection = await connection.connection()
-    results: list[Enqueued] = await connection.run_sync(
-        lambda wrapped: enqueue_within(_AioSqliteConnection(_of_sqlalchemy(wrapped)), jobs, now, options)
-    )
-    return results
-
-
-def _of_django(connection: Any) -> sqlite3.Connection:
-    connection.validate_thread_sharing()
-    connection.ensure_connection()
-    connection.validate_no_broken_transaction()
-    found: sqlite3.Connection = connection.connection
-    return found
-
-
-def _of_sqlalchemy(connection: Any) -> Any:
-    """The pool's proxy, which has the library's connection in it."""
-    if kind_of(connection) is Kind.SESSION:
-        connection = connection.connection()
-    if not connection.in_transaction():
-        connection.begin()  # as its first statement would
-    return connection.connection
-
-
-def _setting(name: str) -> Any:
-    """An attribute that is aiosqlite's own."""
-    return property(lambda self: getattr(self._inner, name), lambda self, value: setattr(self._inner, name, value))
-
-
-class _AioSqliteConnection:
-    """aiosqlite's connection as a CallerConnection: its own settings, and SQLAlchemy's cursors."""
-
-    in_transaction = _setting("in_transaction")
-    isolation_level = _setting("isolation_level")
-    row_factory = _setting("row_factory")
-    text_factory = _setting("text_factory")
-
-    def __init__(self, proxy: Any) -> None:
-        self._proxy = proxy
-        self._inner = proxy.driver_connection
-
-    def cursor(self) -> Any:
-        return self._proxy.cursor()
-
-    def execute(self, sql: str, parameters: Any = (), /) -> Any:
-        cursor = self.cursor()
-        cursor.execute(sql, parameters)
-        return cursor
-
-
-class CallerConnection(Protocol):
-    """What we use of a caller's connection: an `sqlite3.Connection`, or an object that behaves as one."""
-
-    row_factory: Any
-    text_factory: Any
-
-    @property
-    def in_transaction(self) -> bool: ...
-    @property
-    def isolation_level(self) -> str | None: ...
-    def cursor(self) -> Any: ...
-    def execute(self, sql: str, parameters: Any = ..., /) -> Any: ...
+    if kind_of(connection) is not Kind.SQLITE:
+        expect(connection, "sqlite", asynchronous=True)
+    return await with_inside(connection, lambda inner: enqueue_within(inner, jobs, now, options))
 
 
 def enqueue_within(
@@ -127,8 +58,7 @@ def enqueue_within(
         with plain_rows(connection):
             if options.path != IN_MEMORY:
                 _check_file(connection, options)
-            if not connection.in_transaction:
-                _begin(connection)
+            begin(connection)
             with savepoint(connection, "taskharbor_enqueue"):
                 _write_first(connection)
                 schema.prepare(connection, options.path, options.migrate)
@@ -148,17 +78,6 @@ def enqueue_within(
 
 
 @contextmanager
-def plain_rows(connection: CallerConnection) -> Iterator[None]:
-    """A block in which rows are tuples and text is str, whatever the caller has set."""
-    text_factory, connection.text_factory = connection.text_factory, str
-    row_factory, connection.row_factory = connection.row_factory, None
-    try:
-        yield
-    finally:
-        connection.text_factory, connection.row_factory = text_factory, row_factory
-
-
-@contextmanager
 def savepoint(connection: CallerConnection, name: str) -> Iterator[None]:
     """A block of a transaction that is undone alone if it raises."""
     connection.execute(f"SAVEPOINT {name}")
@@ -170,18 +89,6 @@ def savepoint(connection: CallerConnection, name: str) -> Iterator[None]:
             connection.execute(f"RELEASE {name}")
         raise
     connection.execute(f"RELEASE {name}")
-
-
-def _begin(connection: CallerConnection) -> None:
-    # `autocommit` came with Python 3.12; set to True it makes commit() and rollback() do nothing.
-    if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
-        raise WrongConnection(
-            "connection: expected one inside a transaction, got one in autocommit mode, where the job would be stored "
-            "whatever becomes of your own writes; begin a transaction first (BEGIN IMMEDIATE; transaction.atomic() in "
-            "Django), or leave connection= out"
-        )
-    # As Python's own sqlite3 does before the first write; we read first.
-    connection.execute("BEGIN IMMEDIATE")
 
 
 def _write_first(connection: CallerConnection) -> None:

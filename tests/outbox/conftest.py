@@ -1,0 +1,1 @@
+from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
