@@ -91,6 +91,7 @@ APART = {
     "dashboard": "tests/dashboard",
     "demo": "takes no address and no payload",
     "completion": "takes no address and no payload",
+    "outbox sql": "connects to nothing; a wrong address is in tests/outbox/test_sql.py",
     "from celery": "uses no store; tests/moving looks for secrets of the settings",
     "from rq": "uses no store; reads source code only",
 }

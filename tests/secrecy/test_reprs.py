@@ -11,6 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sqlite3
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -112,6 +113,7 @@ NAMES = {
 MAY_SHOW = {
     "BackendOptions.alias": "a name in the settings of Django",
     "BackendOptions.database": "as above",
+    "Caller.database": "postgresql or sqlite",
     "EditPreview.problem": "what is wrong with a rule of a schedule",
     "HarborTask.backend": "a name in the settings of Django",
     "HarborTask.func": "the name of a function",
@@ -348,7 +350,7 @@ def instances() -> Iterator[object]:
     yield chain(mail.s("canary-to"), mail.s("canary-to"), on_failure=mail.s("canary-to"))
     yield from (harbor.client.handle("j1"), FlowHandle(harbor._store, "f1"), harbor.operation("o1"))
     yield from (harbor.schedules, harbor.flows(newest=True))
-    yield from (Depends(dict), Given())
+    yield from (Depends(dict), Given(), harbor.once(sqlite3.connect(":memory:"), "canary-key"))
     yield Sessions(monotonic, Access.admin("ada"), token="canary-token-of-a-dashboard-4711")
     yield PrometheusObserver(registry=CollectorRegistry())
     yield JobFailed(JobRecord(id="j1", type="x", payload=b"canary"), "w1", ValueError("canary"), 1.0)

@@ -39,6 +39,9 @@ class Caller(NamedTuple):
     database: str
     inner: Any  # the library's own connection
 
+    def __repr__(self) -> str:
+        return f"Caller(database={self.database!r})"  # a connection may show its password
+
     async def expect(self, table: str, advice: str) -> None:
         """WrongConnection if there is no such table, before a statement fails and spoils the transaction."""
         try:
