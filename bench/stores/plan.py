@@ -122,6 +122,8 @@ STORES: dict[str, tuple[Subject, ...]] = {
         _ours("{}", relaxed=FAST),
         _peer("procrastinate", 300, 300, 5_000),
         _peer("pgqueuer", 5_000, 500, 20_000, backlog=True),
+        _peer("pg-boss", 10_000, 500, 20_000, picks=False),
+        _peer("graphile-worker", 20_000, 500, 20_000, backlog=True),
     ),
     "redis": (
         _limit("redis", one=5_000),
@@ -134,6 +136,7 @@ STORES: dict[str, tuple[Subject, ...]] = {
         _peer("taskiq", 1_500, 1_500),
         _peer("huey", 3_000, 4_000),
         _peer("dramatiq", 3_000, 4_000),
+        _peer("bullmq", 8_000, 4_000, 20_000),
     ),
 }
 

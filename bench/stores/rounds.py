@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
@@ -96,11 +95,15 @@ def sample(row: Row, mode: str, place: Place, jobs: int, group: int = 0, limit: 
     """One sample, in a process of its own."""
     subject = row.subject
     order = Order(subject.address.format(place.address), jobs, group, place.server, row.relaxed, row.width)
-    python = str(environments.python(subject.peer)) if subject.peer else sys.executable
-    command = [python, "-X", "faulthandler", "-m", subject.module, mode, msgspec.json.encode(asdict(order)).decode()]
+    command = [*environments.command(subject.module, subject.peer), mode, msgspec.json.encode(asdict(order)).decode()]
     # A session of its own: what it started, such as an idle worker, ends with it.
     process = subprocess.Popen(
-        command, cwd=environments.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        cwd=environments.ROOT,
+        env=environments.variables(subject.peer),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         said, complained = process.communicate(timeout=limit)

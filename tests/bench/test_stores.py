@@ -134,7 +134,8 @@ def test_every_row_has_its_program_and_what_it_is_compared_with(store: str) -> N
     assert len(rows) == len(plan.rows(store))
     for row in rows.values():
         assert not row.base or rows[row.base].section == row.section
-        assert (environments.ROOT / f"{row.subject.module.replace('.', '/')}.py").exists()
+        program = environments.command(row.subject.module, row.subject.peer)[-1]
+        assert any(Path(environments.ROOT, name).exists() for name in (program, f"{program.replace('.', '/')}.py"))
         assert not row.subject.peer or row.subject.peer in environments.PEERS
         assert "{" not in TINY.title(row)
     sections = [row.section for row in rows.values()]
