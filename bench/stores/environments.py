@@ -67,10 +67,15 @@ def ready(peer: str) -> bool:
     return bool(there) and stamp.exists() and stamp.read_text(encoding="utf-8") == _wanted(peer)
 
 
+def pinned(peer: str) -> str:
+    """The version of a peer that is asked for."""
+    return PEERS[peer][0].replace("==", "@").rpartition("@")[2]
+
+
 def version(peer: str) -> str:
     """The version of a peer that is installed in its environment."""
     if peer in NODE:
-        return PEERS[peer][0].rpartition("@")[2]
+        return pinned(peer)
     places = [str(place) for place in (FOLDER / peer).glob("lib/python*/site-packages")]
     found = [each.version for each in distributions(name=peer, path=places)]
     return found[0] if found else "not installed"

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from bench.stores.environments import PEERS
+from bench.stores.environments import PEERS, pinned
 from tests.docs import pages
 from tests.docs.pages import ROOT
 from tests.docs.terminal import Terminal
@@ -94,8 +94,8 @@ def test_the_figures_are_those_of_the_benchmarks_page() -> None:
 def test_the_versions_that_are_compared_are_those_that_were_measured() -> None:
     (header,) = [row for row in tables(README) if "TaskHarbor 0.1" in row]
     compared = dict(column.split() for column in header[1:])
-    measured = {name: peer for name in compared if (peer := PEERS.get(name.lower()))}
-    assert {"Celery", "RQ", "Dramatiq", "Procrastinate"} <= measured.keys()
-    for name, (installed, *_) in measured.items():
-        assert installed.partition("==")[2].startswith(f"{compared[name]}.")
+    measured = {name for name in compared if name.lower() in PEERS}
+    assert {"Celery", "RQ", "Dramatiq", "Procrastinate", "BullMQ"} <= measured
+    for name in measured:
+        assert pinned(name.lower()).startswith(f"{compared[name]}.")
     assert PROJECT["version"].startswith(f"{compared['TaskHarbor']}.")
