@@ -11,6 +11,8 @@ import pytest
 
 from taskharbor import JobContext
 from taskharbor.drivers import JobRecord
+from taskharbor.model.bounds import MAX_KEY_BYTES
+from taskharbor.model.job import replace
 from taskharbor.tasks.context import CancelSignal
 
 JOB = JobRecord(id="j", type="t", queue="mail", attempts=2, deliveries=7, payload=b"c4n4ry", metadata={"k": "c4n4ry"})
@@ -180,6 +182,23 @@ def test_a_context_has_its_job_worker_deadline_and_fence():
     context = JobContext(JOB, "w", deadline)
     assert (context.job, context.deadline, context.fence) == (JOB, deadline, 7)
     assert "c4n4ry" not in repr(context)
+
+
+def test_a_key_is_the_same_in_every_execution_and_another_for_every_job_and_name():
+    ids, names = ("j", "j:a", "j%3Aa", "01M7HG69P849N38WGBK6M8KYDV"), ("a", "b", "a:b", ":a")
+    keys = {JobContext(replace(JOB, id=id)).key(name) for id in ids for name in names}
+    assert len(keys) == len(ids) * len(names)
+    assert "01M7HG69P849N38WGBK6M8KYDV:a" in keys
+    later = replace(JOB, attempts=0, deliveries=9, edits=1, payload=b"other")
+    assert JobContext(later, "w").key("a") == JobContext(JOB).key("a")
+    whole = JobContext(replace(JOB, id="j" * 255)).key("n" * 255)
+    assert len(whole.encode()) <= MAX_KEY_BYTES
+
+
+@pytest.mark.parametrize("name", ["", "n" * 256, "a\nb", 7, None])
+def test_a_bad_name_of_a_key_is_refused(name: Any):
+    with pytest.raises(ValueError, match="key: expected"):
+        JobContext(JOB).key(name)
 
 
 def test_progress_reaches_the_callback_if_there_is_one():

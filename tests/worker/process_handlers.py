@@ -16,16 +16,16 @@ from taskharbor import JobContext, Snooze, Unrecoverable
 from taskharbor.worker import child_main
 
 
-def where(ctx: JobContext) -> dict[str, int]:
+def where(ctx: JobContext) -> dict[str, Any]:
     ctx.progress(1, 2, "half way")
-    return {"pid": os.getpid(), "fence": ctx.fence}
+    return {"pid": os.getpid(), "fence": ctx.fence, "key": ctx.key("where")}
 
 
 def tell_slot(ctx: JobContext) -> str:
     return str(ctx.slot and ctx.slot.isoformat())
 
 
-async def where_awaited(ctx: JobContext) -> dict[str, int]:
+async def where_awaited(ctx: JobContext) -> dict[str, Any]:
     return where(ctx)
 
 

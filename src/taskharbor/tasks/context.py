@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import Cancel, Snooze
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name, class_name
@@ -216,6 +217,20 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
     def fence(self) -> int:
         """An integer that grows with every delivery of this job."""
         return self.job.deliveries
+
+    def key(self, name: str) -> str:
+        """A key for one effect of this job: the same in every execution of it, also after a requeue, and another one
+        for every job and every name. `name` has 1 to 255 bytes.
+
+        Give it to a service that takes idempotency keys, or to `harbor.once`.
+
+        >>> from taskharbor.testing import context
+        >>> ctx = context()
+        >>> ctx.key("charge") == f"{ctx.job.id}:charge"
+        True
+        """
+        check_name(name, "key")
+        return f"{self.job.id.replace('%', '%25').replace(':', '%3A')}:{name}"  # so that no two pairs become one text
 
     @property
     def slot(self) -> datetime | None:
