@@ -191,6 +191,17 @@ AMEND = (
     ),
 )
 
+STEPS = (
+    in_theme("steps", "a zombie saves", "settle", "    if refused is not None:\n        raise refused\n", ""),
+    in_theme("steps", "the record does not say so", "settle", "has_memos=True", "has_memos=False"),
+    in_theme("steps", "the delivery is not counted", "settle", "now, entry.record.deliveries)", "now, 1)"),
+    in_theme("steps", "a new payload keeps the memos", "admin", "        entry.memos.clear()\n", ""),
+    in_theme("steps", "any change forgets them", "admin", 'if "payload" in changes:', "if True:"),
+    in_theme(
+        "steps", "memos in the order of their names", "reading", ", key=memo_place)", ", key=lambda memo: memo.name)"
+    ),
+)
+
 FLOWS = (
     in_theme(
         "flow_listing",
@@ -371,7 +382,7 @@ AUDIT = (
     in_theme("audit", "entries out of bounds are stored", "driver", "        check_audit(entries)\n", ""),
 )
 
-ALL = (*ATTEMPTS, *NOTES, *KEEP_FOR, *FILTERS, *UPCOMING, *HEADS, *AMEND, *FLOWS, *FIGURES, *SEEN, *AUDIT)
+ALL = (*ATTEMPTS, *NOTES, *KEEP_FOR, *FILTERS, *UPCOMING, *HEADS, *AMEND, *STEPS, *FLOWS, *FIGURES, *SEEN, *AUDIT)
 
 # Those that lose what a worker or an editor did, or wake a worker too late.
 _LOSES = {

@@ -12,7 +12,7 @@ import pytest
 
 from taskharbor import BackendUnavailable, Client, Harbor, JobRequest
 from taskharbor.drivers import WrappedDriver
-from taskharbor.drivers.base import BlockingCalls
+from taskharbor.drivers.blocking_calls import BlockingCalls
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.store.access import run_on_this_thread

@@ -19,7 +19,7 @@ from tests.docs.test_driver_template import TEMPLATE
 def harbor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Harbor]:
     monkeypatch.syspath_prepend(str(TEMPLATE / "src"))
     driver: Any = importlib.import_module("taskharbor_mystore").MyStoreDriver(f"mystore://{tmp_path}/jobs.db")
-    assert driver.lacks() == {"upcoming", "amend", "flows", "figures", "audit", "schedules", "attempts"}
+    assert driver.lacks() == {"upcoming", "amend", "flows", "figures", "audit", "schedules", "steps", "attempts"}
     harbor = Harbor(driver)
     yield harbor
     harbor.close()

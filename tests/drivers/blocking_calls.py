@@ -18,7 +18,7 @@ from taskharbor.drivers import (
     StoredSchedule,
     WrongState,
 )
-from taskharbor.drivers.base import BlockingCalls
+from taskharbor.drivers.blocking_calls import BlockingCalls
 from taskharbor.store.access import run_on_this_thread
 
 T = TypeVar("T")

@@ -332,6 +332,9 @@ MUTANTS = (
     Mutant(
         "a new priority forgets the time", "amend", "run_at = finite(job.due_ms) or false", "run_at = false", ("amend",)
     ),
+    # Steps
+    Mutant("a step under any lease", "save_memo", "if refused > 0 then return refused end", "", ("steps",)),
+    Mutant("a new payload keeps the steps", "amend", "add(fields, 'th_memo', '')", "add(fields)", ("steps",)),
     # Reading
     Mutant("priorities do not wait", "heads", "  oldest_by_priority(q, earliest)\n", "", ("heads",)),
     Mutant("groups do not wait", "heads", "ipairs(th.groups(q))", "ipairs({})", ("heads",)),

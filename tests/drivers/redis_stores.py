@@ -149,6 +149,7 @@ FIELDS = {
     "note": "th_note",
     "edits": "th_ed",
     "keep_for": "th_keep",
+    "has_memos": "th_memo",
 }
 VALUES = {
     "empty": b"",

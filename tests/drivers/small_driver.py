@@ -5,7 +5,7 @@ from taskharbor.drivers.memory import MemoryDriver
 
 OPTIONAL = (
     *("heads", "upcoming", "amend", "list_flows", "figures", "add_figures", "list_audit", "put_audit"),
-    *("change_schedules", "list_schedules", "list_due_schedules"),
+    *("change_schedules", "list_schedules", "list_due_schedules", "save", "steps"),
 )
 
 

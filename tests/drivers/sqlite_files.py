@@ -67,7 +67,7 @@ def damage(path: str, id: str, how: str) -> None:
 
 def damage_field(path: str, id: str, field: str, kind: str) -> bool:
     """Put a wrong value into a column of a job."""
-    column = {"group": "grp", "ran_on": "worker"}.get(field, field)
+    column = {"group": "grp", "ran_on": "worker", "has_memos": "memos"}.get(field, field)
     with closing(sqlite3.connect(path, timeout=30)) as connection:
         connection.execute(f"UPDATE taskharbor_jobs SET {column} = {_VALUES[kind]} WHERE id = ?", (id,))
         connection.commit()

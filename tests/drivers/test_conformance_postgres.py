@@ -29,7 +29,7 @@ VALUES = {
     "nested": "'[[\"x\"]]'",
 }
 NESTED = {"depends_on": "'{{x},{y}}'", "metadata": """'{"a": [["x"]]}'"""}
-COLUMNS = {"group": "grp", "idempotency_key": "key", "ran_on": "worker"}
+COLUMNS = {"group": "grp", "idempotency_key": "key", "ran_on": "worker", "has_memos": "memos"}
 
 
 @functools.cache

@@ -151,6 +151,17 @@ MUTANTS = (
     edit("kept jobs are never pruned", "keep_for", "sql/kept.sql", "< :present", "< 0 * :present"),
     edit("kept for the retention too", "keep_for", "admin.py", "moment + retention // MICROSECOND", "moment"),
     edit("kept jobs go although needed", "keep_for", "sql/kept.sql", "job.holds > 0 OR ", ""),
+    # Steps
+    edit("a step under any token", "steps", "sql/save_step.sql", "token = ?", "? IS NOT NULL"),
+    edit("a step of a lease that is over", "steps", "sql/save_step.sql", "moment > ?", "? IS NOT NULL"),
+    edit(
+        "a saved step stays as it was",
+        "steps",
+        "sql/save_step.sql",
+        "DO UPDATE SET at = excluded.at, ",
+        "DO UPDATE SET ",
+    ),
+    edit("a new payload keeps the steps", "steps", "admin.py", 'if "payload" in changes and job.memos:', "if False:"),
     # Listings, counts, flows, figures
     edit("the newest come last", "filters", "listing.py", '("id < :after", "DESC")', '("id < :after", "ASC")'),
     edit("since leaves its moment out", "filters", "listing.py", ">= :since", "> :since"),

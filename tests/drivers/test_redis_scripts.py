@@ -50,6 +50,7 @@ READERS = {
     "heads",
     "damage",
     "read_flow",
+    "read_memos",
     "count_groups",
     "foreign_ids",
     "read_for_plan",

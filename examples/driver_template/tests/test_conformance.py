@@ -21,7 +21,7 @@ WRONG = {
     "infinite": "9e999",
     "nested": """'[["x"]]'""",
 }
-NOT_KEPT = {*MyStoreDriver.unkept, "edits"}
+NOT_KEPT = {*MyStoreDriver.unkept, "edits", "has_memos"}
 number = count(1)
 
 

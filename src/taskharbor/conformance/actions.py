@@ -65,6 +65,7 @@ ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
     "ack": (2, (st.integers(1, 3),)),
     "settle_again": (4, (st.integers(1, 4),)),
     "extend": (3, (st.lists(st.tuples(index, st.integers(0, 15)), min_size=1, max_size=3), few, coin)),
+    "save": (3, (index, st.integers(0, 15), few)),
     "amend": (4, (st.lists(an_amend, min_size=1, max_size=3),)),
     "search": (
         3,

@@ -43,6 +43,7 @@ THEMES = (
     "attempts",
     "notes",
     "keep_for",
+    "steps",
     "filters",
     "upcoming",
     "amend",

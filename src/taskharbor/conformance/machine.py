@@ -36,7 +36,7 @@ from taskharbor.conformance.actions import (
 )
 from taskharbor.conformance.environment import BASE, MS, settled
 from taskharbor.conformance.machine_schedules import ScheduleWalk
-from taskharbor.conformance.parts import AMEND, ATTEMPTS, AUDIT, SCHEDULES
+from taskharbor.conformance.parts import AMEND, ATTEMPTS, AUDIT, SCHEDULES, STEPS
 from taskharbor.conformance.parts import FLOWS as FLOWS_LISTED
 from taskharbor.conformance.twins import Twins
 from taskharbor.drivers import (
@@ -173,7 +173,7 @@ class Machine(RuleBasedStateMachine):
     @rule(action=an_action)
     def step(self, action: tuple[Any, ...]) -> None:
         name, *given = action
-        if name in {"settle", "ack", "extend"} and not self._held():
+        if name in {"settle", "ack", "extend", "save"} and not self._held():
             self.reserve(2, 3, 1, 0)  # otherwise most of these steps would have nothing to do
         getattr(self, name)(*given)
 
@@ -197,6 +197,10 @@ class Machine(RuleBasedStateMachine):
         if noted and ATTEMPTS not in self.lacks:  # with a note for each but the last
             notes = {each.token: b"note %d" % self.steps for each in leases[: len(leases) // 2 + 1]}
         self._run(self.twins.extend(leases, LEASES[lease] * SECOND, notes))
+
+    def save(self, pick: int, variant: int, name: int) -> None:
+        if STEPS not in self.lacks:
+            self._run(self.twins.save(self._lease(pick, variant), "abc"[name], b"%d" % self.steps))
 
     def amend(self, given: list[tuple[Any, ...]]) -> None:
         if AMEND not in self.lacks:

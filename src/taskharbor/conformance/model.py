@@ -44,6 +44,7 @@ from taskharbor.drivers import (
     Retry,
     State,
 )
+from taskharbor.model.memo import Memo
 
 
 class ContractModel(ModelAdmin, ModelReading):
@@ -144,6 +145,13 @@ class ContractModel(ModelAdmin, ModelReading):
             elif refused is not None:
                 results.append(refused)
         return results
+
+    def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> Refusal | None:
+        refused, job = self.refusal(lease, now), self.jobs.get(lease.job_id)
+        if refused is None and job is not None:
+            job.memos[name] = Memo(name, value, now, job.record.deliveries)
+            job.record = replace(job.record, has_memos=True)
+        return refused
 
     def release(self, worker: str, now: datetime, keep: Collection[str]) -> int:
         """Give back what the worker has under valid leases, in the order in which the jobs had joined."""

@@ -138,6 +138,9 @@ class ModelAdmin(ModelStore):
             return WrongState
         if (record.deliveries, record.edits) != (change.deliveries, change.edits):
             return WrongState
+        if "payload" in fields:
+            job.memos = {}
+            fields["has_memos"] = False
         job.record = replace(record, edits=record.edits + 1, **fields)
         if job.lasting is None and ("run_at" in fields or "priority" in fields):
             self.join(job, now)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from taskharbor.conformance.model_store import ModelStore
 from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, State, StoredAudit, StoredSchedule, flow_status
 from taskharbor.model.job import flow_info
+from taskharbor.model.memo import Memo
 
 
 class ModelReading(ModelStore):
@@ -92,6 +93,10 @@ class ModelReading(ModelStore):
             for id, job in last.items()
             if job.lasting is State.DONE and job.record.handed_to is None
         }
+
+    def steps(self, id: str) -> list[Memo]:
+        job = self.jobs.get(id)
+        return [] if job is None else sorted(job.memos.values(), key=lambda memo: (memo.at, memo.name))
 
     def flow(self, flow: str, now: datetime) -> FlowInfo | None:
         nodes = tuple(self.listing(now, flow=flow))

@@ -23,6 +23,7 @@ from taskharbor.drivers import (
 )
 from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.model.job import EPOCH
+from taskharbor.model.memo import Memo
 
 Refusal: TypeAlias = type[TaskHarborError]
 FAR = datetime(9999, 1, 1, tzinfo=UTC)
@@ -50,6 +51,7 @@ class ModelJob:
     """When it was given back by a release, until it is reserved or requeued."""
     settled: tuple[str, type[Outcome]] | None = field(default=None, repr=False)
     """Token and kind of the last outcome: the same again is a repetition and changes nothing."""
+    memos: dict[str, Memo] = field(default_factory=dict, repr=False)
     edges: dict[str, ModelJob] = field(default_factory=dict, repr=False)
     """What it depends on. The job itself, because an id may be deleted and used again."""
 

@@ -110,6 +110,11 @@ class Twins:
             self.oracle.extended(lease, result, self.now, lease_for)
         assert [type(each) if isinstance(each, TaskHarborError) else each for each in found] == expected
 
+    async def save(self, lease: Lease, name: str, value: bytes) -> None:
+        expected = self.model.save(lease, name, value, self.now)
+        found = await result_of(self.subject.save(lease, name, value, self.now))
+        assert classes([found]) == [expected], f"save: {found!r}, expected {expected}"
+
     async def settle(self, outcomes: Sequence[Outcome]) -> None:
         expected = self.model.settle(outcomes, self.now)
         found = await self.subject.settle(outcomes, self.now)
@@ -318,6 +323,7 @@ class Twins:
         assert await self.subject.results(self.ids) == self.model.results(self.ids)
         for id in self.ids[-8:]:
             assert await _if_found(self.subject.inspect(id, self.now)) == self.model.info(id, self.now)
+            assert await self.subject.steps(id) == self.model.steps(id)
         for flow in self.flows:
             found, expected = await _if_found(self.subject.flow(flow, self.now)), self.model.flow(flow, self.now)
             assert (found and _in_order(found)) == (expected and _in_order(expected))

@@ -50,6 +50,7 @@ from taskharbor.model.job import (
     replace,
 )
 from taskharbor.model.lease import Enqueued, Lease, Lost, Reserved
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.schedule import ScheduleChange, SchedulePage, StoredSchedule
 
@@ -88,6 +89,7 @@ __all__ = [
     "LeaseExpired",
     "LeaseMismatch",
     "Lost",
+    "Memo",
     "Outcome",
     "Page",
     "QueueHead",

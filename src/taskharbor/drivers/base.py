@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from inspect import unwrap
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
+from taskharbor.drivers.blocking_calls import BlockingCalls
 from taskharbor.drivers.cursor import decode_cursor, decode_due, decode_place, decode_schedule
 from taskharbor.drivers.queries import (
     MAX_SCHEDULES_PER_PAGE,
@@ -44,6 +45,7 @@ from taskharbor.model.job import (
     WorkerInfo,
 )
 from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
 
@@ -79,6 +81,7 @@ _OPTIONAL = {
     "figures": "figures",
     "audit": "list_audit",
     "schedules": "change_schedules",
+    "steps": "save",
 }  # what a driver may lack → the method that a driver which has it defines
 
 
@@ -95,7 +98,7 @@ class Driver:
     @classmethod
     def lacks(cls) -> frozenset[str]:
         """The optional parts of the contract that this driver lacks: `heads`, `upcoming`, `amend`, `flows`,
-        `figures`, `audit`, `schedules`, and `attempts` if there are fields that it does not keep."""
+        `figures`, `audit`, `schedules`, `steps`, and `attempts` if there are fields that it does not keep."""
         missing = {name for name, verb in _OPTIONAL.items() if unwrap(getattr(cls, verb)) is getattr(Driver, verb)}
         return frozenset(missing | ({"attempts"} if cls.unkept else set()))
 
@@ -161,6 +164,10 @@ class Driver:
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         """Apply outcomes, each in a transaction, each fenced by its lease."""
         raise NotImplementedError
+
+    async def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> None:
+        """Store a memo of the job, in place of the one of that name. Raises what `extend` returns of a lease."""
+        raise self.missing("a step")
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         """Give back at once what a dead worker has under valid leases, except the tokens in `keep`."""
@@ -246,6 +253,10 @@ class Driver:
         """The result of each job that is done, by id, following `handed_to`; None: it returned None. Jobs that are not
         done, and ids without a record, are left out."""
         raise NotImplementedError
+
+    async def steps(self, id: str) -> list[Memo]:
+        """The memos of a job, in the order of `at`, then of names; empty if it has none, or is unknown."""
+        return []
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
         """One flow, or JobNotFound."""
@@ -475,23 +486,6 @@ class SqlDriver(Driver):
     def transaction_sync(self, lease: Lease) -> TransactionSync:
         """The same for a plain function."""
         raise NotImplementedError
-
-
-class BlockingCalls(Protocol):
-    """A driver's calls on the calling thread: without an event loop, and without a thread of their own.
-
-    Any number of threads may call at once. It opens a bounded number of connections, and a call waits for a free one
-    until its deadline. An interrupt (KeyboardInterrupt) may end a call between any two instructions: a connection that
-    it leaves in the middle of an exchange is closed, never used again.
-    """
-
-    def until(self, deadline: float) -> Driver:
-        """The driver for one call of the client. Its coroutines never suspend: each does its own I/O before it
-        returns, and raises BackendUnavailable when `time.monotonic()` reaches `deadline`."""
-
-    def close(self) -> None:
-        """Close every idle connection, and those in use when their call ends. Never waits; closing twice does
-        nothing. A later call raises BackendUnavailable."""
 
 
 def within_lease(lease_for: timedelta) -> float:

@@ -8,8 +8,8 @@
     reading          flow_info, encode_cursor, MAX_SCANNED_JOBS
     workers          WORKER_FORGOTTEN_AFTER
     times            to_us, from_us
-    optional verbs   check_amend, not_amendable, amended_since; bad_notes; check_figures; check_audit, encode_place;
-                     check_schedule_changes, encode_schedule, encode_due
+    optional verbs   check_amend, not_amendable, amended_since; bad_notes; check_memo, memo_place; check_figures;
+                     check_audit, encode_place; check_schedule_changes, encode_schedule, encode_due
 
     >>> check_next(101)
     Traceback (most recent call last):
@@ -63,11 +63,13 @@ from taskharbor.model.bounds import (
     check_amend,
     check_audit,
     check_figures,
+    check_memo,
     check_moment,
     check_outcome,
     check_schedule_changes,
 )
 from taskharbor.model.job import flow_info
+from taskharbor.model.memo import memo_place
 from taskharbor.model.times import from_us, to_us
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "check_cap",
     "check_figures",
     "check_lease",
+    "check_memo",
     "check_moment",
     "check_next",
     "check_outcome",
@@ -104,6 +107,7 @@ __all__ = [
     "from_us",
     "heir_of",
     "max_payload_of",
+    "memo_place",
     "no_flow",
     "no_job",
     "not_amendable",

@@ -348,6 +348,7 @@ def as_new(job: JobRecord, now: datetime) -> JobRecord:
         fingerprint="",
         note=b"",
         edits=0,
+        has_memos=False,
         metadata=dict(job.metadata),  # the caller's dict stays the caller's
         created_at=now if job.created_at == EPOCH else job.created_at,
     )

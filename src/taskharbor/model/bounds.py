@@ -14,6 +14,7 @@ from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import MAX_AUDIT_BYTES, StoredAudit
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import Figures, JobRecord, replace
+from taskharbor.model.memo import MAX_MEMO_BYTES
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.schedule import MAX_JOBS_OF_A_CHANGE, MAX_SCHEDULE_BYTES, ScheduleChange, StoredSchedule
 
@@ -158,6 +159,7 @@ def check_record(job: JobRecord, *, shown: bool = False) -> None:
     for name in ("trail", "note"):
         _expect(getattr(job, name), bytes, name, "bytes")
     check_number(job.edits, "edits", 0)
+    _expect(job.has_memos, bool, "has_memos", "a bool")
     if job.handed_to is not None:
         check_name(job.handed_to, "handed_to")
     if job.result is not None:
@@ -316,6 +318,15 @@ def check_bytes(value: object, what: str, most: int) -> None:
         raise InvalidJob(f"{what}: expected bytes, got {type(value).__name__}")
     if len(value) > most:
         raise InvalidJob(f"{what}: expected at most {most} bytes, got {len(value)}")
+
+
+def check_memo(name: object, value: object) -> None:
+    """Raise InvalidJob unless a step's memo may be stored.
+
+    >>> check_memo("charge", b"42")
+    """
+    check_name(name, "step")
+    check_bytes(value, "value", MAX_MEMO_BYTES)
 
 
 def check_label(value: object, what: str) -> None:

@@ -106,6 +106,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     note: bytes = b""  # the last progress that the handler reported, written by core
     edits: int = 0  # how often it was amended
     keep_for: timedelta | None = None  # how long it is kept after its end; None: as long as the store keeps jobs
+    has_memos: bool = False  # whether its handler has saved steps that a later execution need not do again
 
 
 class JobInfo(msgspec.Struct, frozen=True, gc=False):

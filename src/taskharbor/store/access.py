@@ -20,7 +20,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from taskharbor.drivers.base import BlockingCalls, Driver
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.blocking_calls import BlockingCalls
 from taskharbor.drivers.signal_safe import ClosedFlag, ThreadLimit
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 

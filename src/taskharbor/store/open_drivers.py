@@ -14,7 +14,8 @@ import threading
 import weakref
 from typing import Any
 
-from taskharbor.drivers.base import BlockingCalls, Driver
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.blocking_calls import BlockingCalls
 from taskharbor.drivers.dsn import redact, scheme_of
 from taskharbor.drivers.registry import open_driver, resolve_dsn, warn_of_default
 from taskharbor.model.clock import Clock

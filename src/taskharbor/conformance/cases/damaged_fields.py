@@ -13,7 +13,7 @@ from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
-from taskharbor.conformance.parts import AMEND, ATTEMPTS, FLOWS, UPCOMING
+from taskharbor.conformance.parts import AMEND, ATTEMPTS, FLOWS, STEPS, UPCOMING
 from taskharbor.drivers import (
     DAMAGED_PREFIX,
     Ack,
@@ -160,6 +160,7 @@ async def beside(pair: Pair, broken: JobRecord, neighbours: Sequence[JobRecord],
 async def in_every_place(env: Environment, place: Place) -> None:
     fields = [name for name in FIELDS if ATTEMPTS not in env.lacks or name not in OF_ATTEMPTS]
     fields = [name for name in fields if AMEND not in env.lacks or name != "edits"]
+    fields = [name for name in fields if STEPS not in env.lacks or name != "has_memos"]
     pairs = [(field, kind) for field in fields for kind in KINDS]
     for number, (field, kind) in enumerate(env.draw(pairs)):
         try:

@@ -149,6 +149,9 @@ def _amend_one(store: MemoryStore, change: Amend, now: datetime, max_payload: in
     changes = change.changes()
     if isinstance(change.metadata, dict):
         changes["metadata"] = dict(change.metadata)  # the caller's dict stays the caller's
+    if "payload" in changes:  # what was done for the old one
+        entry.memos.clear()
+        changes["has_memos"] = False
     entry.record = replace(record, edits=record.edits + 1, **changes)
     if entry.state is State.READY and ("run_at" in changes or "priority" in changes):
         store.join(entry, now)

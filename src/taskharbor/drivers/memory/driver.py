@@ -13,14 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from taskharbor.drivers.base import BlockingCalls, Driver
+from taskharbor.drivers.base import Driver
+from taskharbor.drivers.blocking_calls import BlockingCalls
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.memory import admin, reading
 from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.options import parse
 from taskharbor.drivers.memory.reserve import reserve
 from taskharbor.drivers.memory.schedules import change_schedules, list_due_schedules, list_schedules
-from taskharbor.drivers.memory.settle import extend, release, settle
+from taskharbor.drivers.memory.settle import extend, release, save, settle
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
 from taskharbor.drivers.wait_calls import WaitCall
@@ -30,6 +31,7 @@ from taskharbor.model.bounds import check_audit, check_figures, check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
 from taskharbor.model.times import from_ms
@@ -113,6 +115,14 @@ class MemoryDriver(Driver):
             return settle(store, outcomes, now, self._max_payload)
 
     # Beside the verbs
+
+    async def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> None:
+        with self.store.lock:
+            save(self.store, lease, name, value, now)
+
+    async def steps(self, id: str) -> list[Memo]:
+        with self.store.lock:
+            return reading.steps(self.store, id)
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
         with self.store.lock:

@@ -22,6 +22,7 @@ from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.queries import FlowQuery, JobQuery, check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.model.job import FlowInfo, FlowPage, JobInfo, Page, QueueHead, State, WorkerInfo, flow_info, flow_status
+from taskharbor.model.memo import Memo, memo_place
 from taskharbor.model.times import from_us
 
 
@@ -43,6 +44,12 @@ def inspect(store: MemoryStore, id: str, now: datetime) -> JobInfo:
     if entry is None:
         raise no_job(id)
     return info(store, entry, now)
+
+
+def steps(store: MemoryStore, id: str) -> list[Memo]:
+    """The memos of a job, if it has any."""
+    entry = store.entries.get(id)
+    return [] if entry is None else sorted(entry.memos.values(), key=memo_place)
 
 
 def list_jobs(store: MemoryStore, now: datetime, wanted: JobQuery) -> Page:

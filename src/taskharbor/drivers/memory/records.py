@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from taskharbor.drivers import damage
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.lease import Lease
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.safe_repr import shown
 
@@ -33,6 +34,7 @@ class Entry:
     lost_at: datetime | None = None  # when it was released, until it is reserved or requeued
     open: set[Entry] = field(default_factory=set)  # its dependencies that are not done
     dependents: set[Entry] = field(default_factory=set)  # the jobs that name it in their `depends_on`
+    memos: dict[str, Memo] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return shown(self, "record", "state", "worker", "lease")

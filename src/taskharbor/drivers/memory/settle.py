@@ -13,10 +13,11 @@ from taskharbor.drivers.memory.flows import cancel_behind, hand_over, release_de
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import bad_notes, check_lease
-from taskharbor.model.bounds import check_outcome, clean_error
+from taskharbor.model.bounds import check_memo, check_outcome, clean_error
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
 from taskharbor.model.job import State
 from taskharbor.model.lease import Lease
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 
@@ -142,6 +143,18 @@ def extend(
             entry.record = replace(entry.record, note=notes[lease.token])
         results.append(entry.lease)
     return results
+
+
+def save(store: MemoryStore, lease: Lease, name: str, value: bytes, now: datetime) -> None:
+    """Store a memo of a job whose lease holds."""
+    check_memo(name, value)
+    entry = store.entries.get(lease.job_id)
+    refused = refusal(entry, lease, now)
+    if refused is not None:
+        raise refused
+    assert entry is not None
+    entry.memos[name] = Memo(name, value, now, entry.record.deliveries)
+    entry.record = replace(entry.record, has_memos=True)
 
 
 def release(store: MemoryStore, worker: str, now: datetime, keep: Sequence[str]) -> int:

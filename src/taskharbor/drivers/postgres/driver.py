@@ -31,6 +31,7 @@ from taskharbor.drivers.postgres.reserve import Reserving
 from taskharbor.drivers.postgres.schedules import PostgresSchedules
 from taskharbor.drivers.postgres.settle import batches, extend, is_plain, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.statement import Program, array, drive, drive_sync
+from taskharbor.drivers.postgres.steps import save
 from taskharbor.drivers.postgres.tries import ALONE_S, BESIDE_OTHERS_S, ask_again, not_opened
 from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.refusals import bad_notes
@@ -195,6 +196,11 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
         for place in sorted(bad):
             results.insert(place, bad[place])
         return results
+
+    async def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> None:
+        refused = await self._runner().run(lambda: save(self._schema, lease, name, value, now))
+        if refused is not None:
+            raise refused
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         runner = self._runner()

@@ -32,6 +32,7 @@ from taskharbor.drivers.postgres.records import (
     to_json,
 )
 from taskharbor.drivers.postgres.statement import array, call
+from taskharbor.drivers.postgres.steps import steps
 from taskharbor.drivers.queries import AuditQuery, FlowQuery, JobQuery, check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.model.audit import AUDIT_KEPT_FOR, AuditPage, StoredAudit
@@ -48,6 +49,7 @@ from taskharbor.model.job import (
     WorkerInfo,
     flow_info,
 )
+from taskharbor.model.memo import Memo
 from taskharbor.model.times import to_us
 
 _WAITING_FOR = f"""case when r.state = {StoredState.BLOCKED:d} then array(
@@ -92,6 +94,9 @@ class PostgresReading(PostgresCalls):
         if not rows:
             raise no_job(id)
         return info_from(rows[0], to_us(now))
+
+    async def steps(self, id: str) -> list[Memo]:
+        return await self._runner().run(lambda: steps(self._schema, id))
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         asked: dict[str, Any] = {**wanted.names()}

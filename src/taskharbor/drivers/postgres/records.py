@@ -28,7 +28,7 @@ _metadata = msgspec.json.Decoder(dict[str, str]).decode
 COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, key, grp, "
     "group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, "
-    "result, began_at, worker, trail, error_class, fingerprint, note, edits, keep_for"
+    "result, began_at, worker, trail, error_class, fingerprint, note, edits, keep_for, memos"
 )
 LARGE_COLUMNS = ("payload", "result", "trail")  # left empty in a listing without payloads
 RESERVED_COLUMNS = (
@@ -42,7 +42,7 @@ RUN_AT, ATTEMPTS = _RESERVED_NAMES.index("run_at"), _RESERVED_NAMES.index("attem
 _RARE = _RESERVED_NAMES.index("rare")
 _RARE_COLUMNS = (  # as rare_columns.sql returns them
     "key, grp, group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, finished_at, "
-    "result, trail, error_class, fingerprint, note, edits, keep_for, lost_by"
+    "result, trail, error_class, fingerprint, note, edits, keep_for, memos, lost_by"
 )
 LAST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
@@ -175,7 +175,7 @@ def _moment(microseconds: int) -> datetime:
     return EPOCH + _span(microseconds)
 
 
-_FIELDS = {"key": "idempotency_key", "grp": "group", "worker": "ran_on"}  # columns with other names than their fields
+_FIELDS = {"key": "idempotency_key", "grp": "group", "worker": "ran_on", "memos": "has_memos"}  # columns of other names
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run_at", "failed_at", "created_at", "finished_at", "began_at"), _moment),
     **dict.fromkeys(("timeout", "keep_for"), _span),

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from taskharbor.drivers.base import CANCELLED_REASON, Driver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery, check_cap
-from taskharbor.drivers.redis import admin, audit, figures, leases, schedules
+from taskharbor.drivers.redis import admin, audit, figures, leases, memos, schedules
 from taskharbor.drivers.redis.admin import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -38,6 +38,7 @@ from taskharbor.model.bounds import (
     check_audit,
     check_enqueue,
     check_figures,
+    check_memo,
     check_moment,
     check_name,
     check_schedule_changes,
@@ -46,6 +47,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborE
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
@@ -248,6 +250,13 @@ class RedisDriver(Driver):
         return await settle(self.store, outcomes, to_ms(now)) if outcomes else []
 
     # Beside the verbs
+
+    async def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> None:
+        check_memo(name, value)
+        await memos.save(self.store, lease, name, value, to_ms(now))
+
+    async def steps(self, id: str) -> list[Memo]:
+        return await memos.steps(self.reader, id)
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
         return await self.reader.results(ids)

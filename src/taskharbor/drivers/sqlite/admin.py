@@ -26,7 +26,7 @@ from taskharbor.drivers.sqlite.records import (
 )
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
-from taskharbor.drivers.sqlite.transitions import block_or_join, finish, leave, line_up, remove
+from taskharbor.drivers.sqlite.transitions import block_or_join, finish, forget_steps, leave, line_up, remove
 from taskharbor.model.amendment import Amend
 from taskharbor.model.bounds import check_amend, check_moment, check_name
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
@@ -264,6 +264,9 @@ def _apply(session: WriteSession, job: JobRow, changes: dict[str, Any], edits: i
     values: dict[str, Any] = {name: _stored(value) for name, value in changes.items()}
     if "priority" in changes:
         values["rank"] = 0 if job.grp is not None else -changes["priority"]
+    if "payload" in changes and job.memos:  # what was done for the old one
+        forget_steps(session, job.num)
+        values["memos"] = None
     columns = ", ".join(f"{column} = :{column}" for column in values)
     session.execute(
         f"UPDATE taskharbor_jobs SET {columns}, edits = :edits WHERE num = :num",

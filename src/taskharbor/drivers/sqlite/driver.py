@@ -15,7 +15,7 @@ from taskharbor.drivers.base import Driver, SqlDriver
 from taskharbor.drivers.heads import check_next
 from taskharbor.drivers.queries import AuditQuery, DueQuery, FlowQuery, JobQuery, ScheduleQuery
 from taskharbor.drivers.slices import change_in_slices, counted_flow, prune_in_slices
-from taskharbor.drivers.sqlite import admin, listing, reading, schedules, schema
+from taskharbor.drivers.sqlite import admin, listing, reading, schedules, schema, steps
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.lock_holders import staying_readers
@@ -34,6 +34,7 @@ from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, QueueHead, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Ack, Fail, Outcome
 from taskharbor.model.schedule import ScheduleChange, SchedulePage
 
@@ -201,6 +202,12 @@ class SqliteDriver(SqlDriver):
             lambda session: release(session, worker, now + self._reading.step(session), keep)
         )
 
+    async def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> None:
+        await self.database.write(
+            lambda session: steps.save(session, lease, name, value, now + self._reading.step(session)),
+            inline=type(value) is bytes and len(value) <= MAX_INLINE_BYTES,
+        )
+
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         database = self.database
         call = WaitCall({name: self._seen.get(name, 0) for name in queues})
@@ -236,6 +243,9 @@ class SqliteDriver(SqlDriver):
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
         return await self.database.read(lambda session: reading.results(session, ids))
+
+    async def steps(self, id: str) -> list[Memo]:
+        return await self.database.read(lambda session: steps.steps(session, id))
 
     async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
         return await self.database.read(lambda session: reading.counts(session, now, cap), long=True)

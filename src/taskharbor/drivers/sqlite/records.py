@@ -117,6 +117,7 @@ class JobRow(msgspec.Struct, array_like=True, gc=False):
     note: bytes | None
     edits: Count | None
     keep_for: Annotated[int, Meta(ge=0, le=MAX_KEEP_FOR // MICROSECOND)] | None
+    memos: Any
 
     def __repr__(self) -> str:
         return shown(self, "id", "queue", "state", "type", "worker")
@@ -231,6 +232,7 @@ def record_of(job: JobRow, *, reserved: tuple[datetime, str] | None = None) -> J
         note=job.note or b"",
         edits=job.edits or 0,
         keep_for=_span(job.keep_for),
+        has_memos=job.memos == 1,
     )
 
 

@@ -127,11 +127,18 @@ def remove(session: WriteSession, job: JobRow) -> None:
     if not job.finished:
         _close(session, job)
     session.execute(FORGET_EDGES, {"num": job.num})
+    if job.memos:
+        forget_steps(session, job.num)
     if job.flow_id is not None:
         session.execute(FLOW_LEAVE, (job.flow_id,))
         session.execute(FLOW_FORGET, (job.flow_id,))
     session.number_is_leaving(job.num)
     session.execute(DELETE, (job.num,))
+
+
+def forget_steps(session: WriteSession, num: int) -> None:
+    """Delete the memos of a job."""
+    session.execute("DELETE FROM taskharbor_steps WHERE num = ?", (num,))
 
 
 def set_aside(session: WriteSession, job: JobRow, now: int) -> None:

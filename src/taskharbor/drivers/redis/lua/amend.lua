@@ -19,6 +19,7 @@ local function stored_fields(job, values)
   for _, name in ipairs({'payload', 'timeout_ms', 'th_x', 'last_error', 'th_reason', 'th_trail', 'th_note'}) do
     if values[name] then add(fields, name, values[name]) end
   end
+  if values.payload and job.th_memo then add(fields, 'th_memo', '') end
   if values.th_pri then add(fields, 'th_pri', n(values.th_pri)) end
   if values.th_max then
     add(fields, 'th_max', n(values.th_max), 'max_attempts',
@@ -33,6 +34,7 @@ local function change(q, id, job, deliveries, edits, values)
   local _, delivered = th.counters(job)
   if delivered ~= deliveries or whole(job.th_ed) ~= edits then return 2 end
   local fields, run_at = stored_fields(job, values), values.due_ms
+  if values.payload and job.th_memo then call('DEL', key(q, 'th:memo:' .. id)) end     -- what was done for the old one
   if run_at == nil then run_at = finite(job.due_ms) or false end
   local moves = values.due_ms ~= nil or values.th_pri
   if moves and (job.state == 'wait' or job.state == 'delayed') then

@@ -60,7 +60,8 @@ CREATE TABLE taskharbor_jobs (
     fingerprint     TEXT,
     note            BLOB,
     edits           INTEGER,
-    keep_for        INTEGER   -- microseconds; NULL: as long as the store keeps jobs
+    keep_for        INTEGER,  -- microseconds; NULL: as long as the store keeps jobs
+    memos           INTEGER   -- 1: rows of taskharbor_steps are its own
 );
 CREATE UNIQUE INDEX taskharbor_jobs_id ON taskharbor_jobs (id);
 CREATE UNIQUE INDEX taskharbor_jobs_key ON taskharbor_jobs (queue, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -126,6 +127,16 @@ CREATE TABLE taskharbor_edges (
     PRIMARY KEY (dependency, dependent)
 ) WITHOUT ROWID;
 CREATE INDEX taskharbor_edges_dependent ON taskharbor_edges (dependent, open, dependency);
+
+-- What the steps of a job returned. Without `memos` in the job's row they are left from another job, and count as none.
+CREATE TABLE taskharbor_steps (
+    num       INTEGER NOT NULL,
+    name      TEXT NOT NULL,
+    at        INTEGER NOT NULL,  -- microseconds since 1970
+    execution INTEGER NOT NULL,
+    value     BLOB NOT NULL,
+    PRIMARY KEY (num, name)
+);
 
 -- Jobs whose dependents have to be cancelled or brought back with them: what a call has left to a prune.
 CREATE TABLE taskharbor_followed (num INTEGER PRIMARY KEY);

@@ -16,6 +16,7 @@
 -- lost_by      null, or a JSON array: the last delivery that was lost, its worker, when it began, when it ended. It counts
 --              only for the delivery that follows: so nothing but a requeue has to clear it
 -- trail, note, error_class, fingerprint, edits, keep_for: as in JobRecord; null for what is empty or 0
+-- memos        whether rows of `steps` are its own; null: no. Rows without it are left from another job, and count as none
 --
 -- The columns that are compared most come first: they are found without decoding the rest of a row.
 -- No column except the id has a check: the next reserve moves a damaged record to the dead letter queue, and that is
@@ -73,7 +74,8 @@ create table jobs (
     fingerprint text collate "C",
     note bytea,
     edits integer,
-    keep_for bigint
+    keep_for bigint,
+    memos boolean
 ) with (
     fillfactor = 85,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -131,6 +133,16 @@ create table edges (
     primary key (dependency, dependent)
 );
 create index edges_dependent on edges (dependent);
+
+-- What the steps of a job returned.
+create table steps (
+    id text collate "C" not null,
+    name text collate "C" not null,
+    at bigint not null,
+    execution integer not null,
+    value bytea not null,
+    primary key (id, name)
+);
 
 -- Only the calls of workers touch the row of a group; enqueue does not, so an open transaction holds up no group.
 create table groups (

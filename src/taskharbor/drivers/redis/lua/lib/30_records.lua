@@ -3,7 +3,7 @@
 local FIELDS = {
   'state', 'id', 'gid', 'lease_token', 'lock_until_ms', 'attempt', 'due_ms', 'th_sto', 'th_at', 'th_seq', 'th_pri',
   'th_flow', 'th_deps', 'th_dep', 'th_max', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_xt', 'th_xu', 'th_st',
-  'th_key', 'th_fin', 'max_attempts', 'th_worker', 'th_heir', 'th_la', 'th_keep', 'th_ed',
+  'th_key', 'th_fin', 'max_attempts', 'th_worker', 'th_heir', 'th_la', 'th_keep', 'th_ed', 'th_memo',
 }
 local KNOWN = {wait = true, active = true, delayed = true, failed = true, completed = true, blocked = true,
                cancelled = true}

@@ -98,7 +98,7 @@ function th.forget(q, id, job)
   if job.th_key and call('HGET', safe_key(q, 'th:keys'), job.th_key) == id then call('HDEL', safe_key(q, 'th:keys'), job.th_key) end
   if job.th_flow then th.leave_flow(q, id, job.th_flow) end
   call('DEL', job_key(q, id), key(q, 'th:damaged:job:' .. id), after_key(q, id), key(q, 'th:open:' .. id),
-       key(q, 'th:stopped:' .. id))
+       key(q, 'th:stopped:' .. id), key(q, 'th:memo:' .. id))
   safe_key(q, 'th:ids')
   remove_id(q, id)
   call('HDEL', safe_key(q, 'th:watched'), id)

@@ -10,13 +10,13 @@ local taken_ids = {}   -- queue → id → true: an id that is in a list twice i
 local READ = {
   'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid', 'due_ms', 'created_ms', 'th_x', 'th_max',
   'max_attempts', 'last_error', 'last_error_ms', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_pri', 'th_key', 'th_flow',
-  'th_deps', 'th_trail', 'th_err', 'th_fp', 'th_note', 'th_ed', 'th_keep', 'th_xt', 'th_xu', 'th_st', 'th_at', 'th_seq',
+  'th_deps', 'th_trail', 'th_err', 'th_fp', 'th_note', 'th_ed', 'th_keep', 'th_memo', 'th_xt', 'th_xu', 'th_st', 'th_at', 'th_seq',
   'th_worker', 'th_ran', 'th_began', 'th_la', 'lock_until_ms', 'lease_token', 'th_heir', 'th_reason', 'th_fin', 'th_res',
   'updated_ms',
 }
-local TAKEN = 37       -- of these are needed to grant any lease
+local TAKEN = 38       -- of these are needed to grant any lease
 local P, T, STATE, ATTEMPT, STO, F, GID, DUE, MAX, REAL = 1, 2, 3, 4, 5, 6, 7, 8, 12, 11
-local FAIL, ATT, OFF, LOST, XT, XU, ST, WORKER, RAN, BEGAN, LA = 15, 16, 17, 18, 29, 30, 31, 34, 35, 36, 37
+local FAIL, ATT, OFF, LOST, XT, XU, ST, WORKER, RAN, BEGAN, LA = 15, 16, 17, 18, 30, 31, 32, 35, 36, 37, 38
 
 -- `fields`: those of READ, or some of them with empty names for the others.
 function th.read(q, id, count, fields)

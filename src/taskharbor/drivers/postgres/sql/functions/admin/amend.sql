@@ -2,7 +2,7 @@
 -- in:  JSON array of objects: id, deliveries and edits of the record that the editor saw, and the columns to change: payload
 --      (as bytea is written), run_at, priority, max_attempts, timeout, metadata, last_error, reason, trail, note; null where one becomes empty; the time
 -- out: as cancel; 'amended': the record was reserved or amended since
--- locks: the jobs that no other call has locked, then groups in the order of names
+-- locks: the jobs that no other call has locked, each before its steps; then groups in the order of names
 create or replace function amend(p_changes text, p_now bigint)
 returns text[] language plpgsql @ours@ as $body$
 declare
@@ -36,6 +36,10 @@ begin
         continue when refused is not null;
         was := j;
         j := jsonb_populate_record(j, c);
+        if c ? 'payload' and j.memos then  -- what was done for the old one
+            delete from steps s where s.id = j.id;
+            j.memos := null;
+        end if;
         j.edits := least(j.edits, 2147483646) + 1;
         if was.state in (@scheduled@, @queued@) and (c ? 'run_at' or c ? 'priority') then
             -- It joins the line again: at the later of its run_at and now, behind what is there.

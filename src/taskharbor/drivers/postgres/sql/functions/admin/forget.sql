@@ -1,4 +1,4 @@
--- Delete what belongs to deleted records: edges, keys, and the note that a flow was cancelled with its last record.
+-- Delete what belongs to deleted records: edges, keys, steps, and the note that a flow was cancelled with its last record.
 -- locks: edges and flows, each in their order: two calls that forget neighbours never deadlock
 create or replace function forget(p_deleted deleted_job[])
 returns void language plpgsql as $body$
@@ -18,6 +18,8 @@ begin
         select y.place from unnest(p_deleted) as x,
             lateral (select z.ctid as place from keys z
                      where z.queue = x.queue and z.key = x.key and z.id = x.id limit 1) as y));
+    delete from steps s where s.ctid = any(array(
+        select y.place from unnest(ids) as x(id), lateral (select z.ctid as place from steps z where z.id = x.id) as y));
     for flow in select distinct d.flow_id from unnest(p_deleted) as d
                 where d.flow_id is not null and exists (select from flows y where y.flow_id = d.flow_id)
                 order by 1 loop

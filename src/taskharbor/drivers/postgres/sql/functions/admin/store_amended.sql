@@ -5,13 +5,13 @@ begin
     update jobs x
     set payload = j.payload, run_at = j.run_at, priority = j.priority, max_attempts = j.max_attempts,
         timeout = j.timeout, metadata = j.metadata, last_error = j.last_error, reason = j.reason, trail = j.trail,
-        note = j.note, edits = j.edits, state = j.state, wake = j.wake, due = j.due, seq = j.seq
+        note = j.note, edits = j.edits, memos = j.memos, state = j.state, wake = j.wake, due = j.due, seq = j.seq
     where x.id = j.id;
     if not found then
         update history x
         set payload = j.payload, run_at = j.run_at, priority = j.priority, max_attempts = j.max_attempts,
             timeout = j.timeout, metadata = j.metadata, last_error = j.last_error, reason = j.reason, trail = j.trail,
-            note = j.note, edits = j.edits
+            note = j.note, edits = j.edits, memos = j.memos
         where x.id = j.id;
     end if;
 end

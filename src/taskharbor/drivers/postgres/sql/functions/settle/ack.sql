@@ -25,16 +25,17 @@ begin
         returning j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts, j.max_attempts,
                   j.deliveries, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id, j.handed_to, j.metadata,
                   j.last_error, j.failed_at, j.reason, j.created_at, j.due, j.seq, j.stored, j.token, j.state, j.worker,
-                  j.began_at, j.trail, j.error_class, j.fingerprint, j.note, j.edits, j.keep_for, g.result, g.o
+                  j.began_at, j.trail, j.error_class, j.fingerprint, j.note, j.edits, j.keep_for, j.memos, g.result,
+                  g.o
     ), kept as (
         insert into history (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries,
                              key, grp, group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at,
                              reason, created_at, due, seq, stored, worker, began_at, trail, error_class, fingerprint, note,
-                             edits, keep_for, settled, settled_as, state, finished_at, lost, result)
+                             edits, keep_for, memos, settled, settled_as, state, finished_at, lost, result)
         select x.id, x.queue, x.type, x.payload, x.run_at, x.timeout, x.priority, x.attempts, x.max_attempts,
                x.deliveries, x.key, x.grp, x.group_limit, x.depends_on, x.flow_id, x.handed_to, x.metadata,
                x.last_error, x.failed_at, x.reason, x.created_at, x.due, x.seq, x.stored, x.worker, x.began_at, x.trail,
-               x.error_class, x.fingerprint, x.note, x.edits, x.keep_for, x.token, @ack@, @done@, p_now, 0,
+               x.error_class, x.fingerprint, x.note, x.edits, x.keep_for, x.memos, x.token, @ack@, @done@, p_now, 0,
                decode(x.result, 'base64')
         from gone x
     )

@@ -27,7 +27,7 @@ begin
         insert into history (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries,
                              lost, key, grp, group_limit, depends_on, flow_id, handed_to, metadata, last_error,
                              failed_at, reason, created_at, finished_at, result, state, wake, due, seq, stored, open,
-                             worker, began_at, trail, error_class, fingerprint, note, edits, keep_for, settled,
+                             worker, began_at, trail, error_class, fingerprint, note, edits, keep_for, memos, settled,
                              settled_as)
         select x.id, x.queue, x.type, x.payload, x.run_at, x.timeout, x.priority,
                case when x.kind = @fail@ then x.g_attempts else x.attempts end, x.max_attempts, x.deliveries, 0, x.key,
@@ -40,7 +40,7 @@ begin
                0, x.due, x.seq, x.stored, 0, x.worker, x.began_at, coalesce(decode(x.g_trail, 'base64'), x.trail),
                case when x.kind = @fail@ then x.g_error_class else x.error_class end,
                case when x.kind = @fail@ then x.g_fingerprint else x.fingerprint end, x.note, x.edits, x.keep_for,
-               x.token, x.kind
+               x.memos, x.token, x.kind
         from gone x
     )
     select array_agg(gone.o), array_agg(gone.id order by gone.o) filter (where gone.kind = @ack@),
