@@ -62,6 +62,31 @@ def test_an_edit_of_the_payload_uncovers_nothing():
     visit(try_it, level="operate")
 
 
+def test_an_edit_of_the_payload_uncovers_no_key_and_no_metadata():
+    """A key and metadata may quote the payload, and cannot be masked in the store: workers need them."""
+    chosen: Any = {
+        "idempotency_key": "welcome:grace@example.org",
+        "metadata": {"to": "grace@example.org", "plain": "mail"},
+    }
+
+    async def try_it(site: Site) -> None:
+        for id, payload in (("quoted", {"to": "grace@example.org", "n": 1}), ("other", {"n": 1})):
+            more = chosen if id == "quoted" else {"metadata": {"plain": "mail"}}
+            await site.driver.enqueue([record("w", "w", NOW, id=id, payload=payload, **more)], NOW)
+            for edits, text in enumerate(('{"to": "x"}', '{"n": 2}')):
+                assert "grace@" not in (await site.get(f"/jobs/{id}")).text
+                reply = await site.post(f"/jobs/{id}/edit", payload=text, deliveries=0, edits=edits)
+                assert reply.status_code == 200, reply.text
+            assert "grace@" not in (await site.get(f"/jobs/{id}")).text
+            assert "grace@" not in (await site.send("GET", f"/jobs/{id}", headers=JSON)).text
+        job = (await site.driver.inspect("quoted", NOW)).job
+        assert job.idempotency_key == chosen["idempotency_key"]
+        assert job.metadata.items() >= chosen["metadata"].items()
+        assert (await site.json("/jobs/other"))["metadata"] == {"plain": "mail"}
+
+    visit(try_it, level="operate")
+
+
 @pytest.mark.parametrize("host", ["localhost:8420", "LOCALHOST", "127.0.0.1:1", "[::1]:8420"])
 def test_a_loopback_name_is_served(host: str):
     async def look(site: Site) -> None:

@@ -6,6 +6,7 @@ A change never overwrites what it has not seen. It is sent with the version of t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,7 @@ from taskharbor.model.times import Duration, duration, moment
 from taskharbor.policy.mask import without_payload
 from taskharbor.store.bulk.plan import is_operation
 from taskharbor.store.jobs import no_record, part_of_operation
+from taskharbor.store.redaction import QUOTED_KEY
 from taskharbor.tasks.flow_metadata import RESERVED
 from taskharbor.tasks.payload_edit import edit_payload
 from taskharbor.tasks.signature import Signature
@@ -69,10 +71,15 @@ def with_masked_texts(change: Amend, job: JobRecord) -> Amend:
     """The change; if it replaces the payload, the stored texts are masked for good with the values of the old one.
 
     A person who may not see a payload reads these texts with the values of the stored one masked. Values that a change
-    takes away would be masked no longer.
+    takes away would be masked no longer. The idempotency key and metadata have to stay as they are: if they quote the
+    old payload, a mark hides them.
     """
     if change.payload is UNSET or change.payload == job.payload:
         return change
+    names = [job.idempotency_key or "", *job.metadata.values()]
+    if QUOTED_KEY not in job.metadata and without_payload(job, *names) != names:
+        entries = job.metadata if change.metadata is UNSET else change.metadata
+        change = msgspec.structs.replace(change, metadata={**entries, QUOTED_KEY: ""})
     trail, note = read_trail(job.trail), read_note(job.note)
     texts = [job.last_error, job.reason, note.note if note else "", *(each.error for each in trail)]
     masked = without_payload(job, *texts)
@@ -218,7 +225,8 @@ async def amend_as_seen(driver: Driver, change: Amend, now: datetime) -> None:
     info = await driver.inspect(change.id, now)
     if is_operation(info):  # its payload says what is done, and in whose name
         raise part_of_operation(change.id)
-    (refused,) = await driver.amend([with_masked_texts(change, info.job)], now)
+    masked = await asyncio.to_thread(with_masked_texts, change, info.job)  # a page's loop must not wait for it
+    (refused,) = await driver.amend([masked], now)
     if refused is not None:
         raise refused
 

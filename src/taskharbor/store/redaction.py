@@ -28,6 +28,8 @@ from taskharbor.tasks.flow_metadata import RESERVED
 MAX_MASKED_BYTES = MAX_PAYLOAD_BYTES
 """Of a payload that texts are searched for. A store may allow larger ones: then the texts are not shown."""
 NOT_SHOWN = "(not shown: the payload is too large to mask it)"
+QUOTED_KEY = f"{RESERVED}quoted"
+"""In metadata: it or the idempotency key quotes a payload that an amendment replaced. Both are hidden from then on."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,16 @@ class Redaction:
         """A job's metadata, with hidden payload values masked. What the library wrote itself is hidden whole."""
         whole = self.show and not self.fields
         texts = zip(job.metadata, self.texts(job, list(job.metadata.values())), strict=True)
-        return {key: MASK if key.startswith(RESERVED) and not whole else text for key, text in texts}
+        hides = () if whole else ("",) if QUOTED_KEY in job.metadata else (RESERVED,)
+        return {key: MASK if key.startswith(hides) else text for key, text in texts}
 
     def key(self, job: JobRecord) -> str | None:
         """A job's idempotency key, with hidden payload values masked: keys are often made of arguments."""
-        return None if job.idempotency_key is None else self.texts(job, (job.idempotency_key,))[0]
+        if job.idempotency_key is None:
+            return None
+        if QUOTED_KEY in job.metadata and (not self.show or self.fields):
+            return MASK
+        return self.texts(job, (job.idempotency_key,))[0]
 
     def errors(self, job: JobRecord) -> tuple[str, str]:
         """The recorded reason and last error of a job, with hidden payload values masked."""

@@ -169,7 +169,7 @@ def amend(target: Target, id: str, yes: bool, **options: Any) -> None:
 
     If a worker or another operator was faster, nothing changes. With --app the new arguments are checked against the
     task's parameters. A dead or cancelled job stays so: `taskharbor job retry` runs it with its new values. Errors that
-    quote a replaced argument are shown as they are from then on: only stored arguments can be masked in them.
+    quote a replaced argument are masked once, for good and for everyone.
 
     \b
     Examples:
