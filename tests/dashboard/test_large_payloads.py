@@ -10,7 +10,7 @@ from taskharbor.model import deep_json
 from taskharbor.model.outcome import Fail
 from taskharbor.policy import mask as masks
 from taskharbor.store import redaction
-from taskharbor.store.redaction import NOT_SHOWN
+from taskharbor.store.redaction import HIDDEN, NOT_SHOWN
 from tests.dashboard.scene import MINUTE
 from tests.dashboard.site import NOW, Site, visit
 
@@ -43,6 +43,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(deep_json, "_parsed", counted)
     monkeypatch.setattr(redaction, "mask", noted)
+    monkeypatch.setattr(masks, "mask", noted)
     return seen
 
 
@@ -59,6 +60,29 @@ def test_a_megabyte_of_brackets_is_read_by_no_page(watched: dict[str, Any]):
         assert (await site.post("/jobs/huge/download", part="payload")).status_code == 200
 
     visit(look)
+
+
+def test_no_preview_and_no_edit_looks_through_it_on_the_event_loop(watched: dict[str, Any]):
+    async def look(site: Site) -> None:
+        await dead(site, BRACKETS)
+        site.clock.advance(1)
+        watched["threads"].clear()
+        assert (await site.get("/operations/new?state=dlq&queue=huge")).status_code == 200
+        assert watched["threads"] == {False}
+        watched["threads"].clear()
+        reply = await site.post("/jobs/huge/edit", payload='{"kw": 1}', deliveries=1, edits=0)
+        assert reply.status_code == 200, reply.text
+        assert watched["threads"] == {False}
+
+    visit(look)
+
+
+@pytest.mark.parametrize("piece", [b'\\"', b'"\\', b'"', b"\\", b'"a",', b"1"])
+def test_a_megabyte_of_anything_is_looked_through_once(piece: bytes):
+    """It took the square of the size, and held up every thread, where a text did not end."""
+    payload = b'{"kw":"s3cr3t", "a":' + piece * (1_000_000 // len(piece))
+    job = JobRecord(id="huge", type="t", payload=payload, last_error="ValueError: s3cr3t is wrong")
+    assert HIDDEN.errors(job) == ("", "ValueError: ••• is wrong")
 
 
 def test_texts_beside_a_payload_over_the_usual_bound_are_not_shown(monkeypatch: pytest.MonkeyPatch):

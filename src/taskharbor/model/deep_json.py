@@ -17,7 +17,9 @@ DEEP = 100
 
 _TOKEN = re.compile(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)|($))', re.DOTALL)
 _ENDS = {("}", dict), ("]", list)}
-_SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*', re.DOTALL)
+_SCALAR = re.compile(
+    r'"(?:[^"\\]|\\.)*+"?|-?\d[\d.eE+-]*', re.DOTALL
+)  # a text may end with the data: each is read once
 
 
 def read(data: bytes) -> Any:
@@ -85,8 +87,8 @@ def children(value: Any) -> Iterator[Any]:
 def scalars_of(text: str) -> Iterator[Any]:
     """The texts and numbers in text that looks like JSON but may be malformed.
 
-    >>> list(scalars_of('{"to": "ada", "n": [12'))
-    ['to', 'ada', 'n', 12]
+    >>> list(scalars_of('{"to": "ada", "n": [12, "ev'))
+    ['to', 'ada', 'n', 12, 'ev']
     """
     for found in _SCALAR.finditer(text):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -77,7 +78,8 @@ async def new_operation(reading: StoreReading, query: PageQuery) -> PageContent:
         "capped": preview.found.count.capped,
         "cut": preview.found.cut,
         "limit": None,
-        "sample": [json_output.dead(info) for info in preview.sample],
+        # In a thread: to look for the values of a large payload takes a while.
+        "sample": await asyncio.to_thread(lambda: list(map(json_output.dead, preview.sample))),
         "notes": preview.notes,
     }
     kept = replace(preview, sample=list(map(without_content, preview.sample)))
