@@ -8,6 +8,10 @@ import uvicorn
 
 from taskharbor.cli import dashboard_server
 from taskharbor.cli.dashboard_server import listen
+from taskharbor.dashboard import app
+from taskharbor.dashboard.sessions import Sessions
+from taskharbor.ops.access import Access
+from tests.dashboard.site import OWN, Site, visit
 
 HALF = b"GET / HTTP/1.1\r\nHost: local"
 REST = b"host\r\n\r\n"
@@ -16,6 +20,28 @@ REST = b"host\r\n\r\n"
 async def answer(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
+
+
+def test_half_a_form_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """Anyone may send a login: the rest of it may never arrive."""
+    monkeypatch.setattr(app, "FORM_S", 0.05)
+    parts = [{"type": "http.request", "body": b"token=", "more_body": True}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop() if parts else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def look(site: Site) -> None:
+        headers = [(name.encode(), value.encode()) for name, value in {**OWN, "host": "localhost:8420"}.items()]
+        scope = {"type": "http", "method": "POST", "path": "/login", "query_string": b"", "headers": headers}
+        await site.app({**scope, "scheme": "http", "root_path": ""}, receive, send)
+        assert sent[0]["status"] == 400
+        assert b"the form did not arrive within 0.05 s" in sent[1]["body"]
+
+    visit(look, access=None, sessions=Sessions(lambda: 0.0, Access.admin("ada"), token="x" * 32), played=False)
 
 
 def test_a_connection_with_half_a_header_is_ended(monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ request ─► RequestGuard (host, origin, headers) ─► route ─► access f
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import re
@@ -53,6 +54,7 @@ AccessFunction = Callable[[Request], Access | Awaitable[Access]]
 MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_LOGIN_BYTES = 4 * 1024
 MAX_FORM_FIELDS = 2_000
+FORM_S = 10.0  # for a form to arrive: a login needs no session, and half of one must not hold a connection
 MAX_NEXT_CHARS = 2_000
 _OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*").fullmatch  # printable ASCII without a backslash
 
@@ -401,10 +403,14 @@ def _prefix(request: Request) -> str:
 
 async def _form(request: Request, most: int = MAX_FORM_BYTES) -> list[tuple[str, str]]:
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > most:
-            raise BadQuery(f"expected a form of at most {most:,} bytes")
+    try:
+        async with asyncio.timeout(FORM_S):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > most:
+                    raise BadQuery(f"expected a form of at most {most:,} bytes")
+    except TimeoutError:
+        raise BadQuery(f"the form did not arrive within {FORM_S:g} s") from None
     try:
         return parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
     except ValueError:
