@@ -160,7 +160,7 @@ def test_beside_many_queues_each_is_counted_less_far_and_the_busiest_are_shown()
         assert found.rows[-1].as_json()["capped"] is True
         assert found.totals["ready"] == 2 * number + cap_for(number + 1)
         points = [point.text for point in await read_attention(driver, NOW, found, None)]
-        assert points[0].startswith("No worker serves queue zz")
+        assert points[0].startswith(f"No worker serves queue zz: {cap_for(number + 1)}+ ready")
         assert points[-1] == f"No worker serves {number + 1 - MAX_UNSERVED} more queues with ready jobs"
         page = await read_queue_rows(driver, NOW, after="q000", limit=2)
         assert ([row.name for row in page.rows], page.cursor) == (["q001", "q002"], "q002")
@@ -179,6 +179,18 @@ def test_the_oldest_wait_is_that_of_all_queues_also_without_a_row(monkeypatch: p
         monkeypatch.setattr(queue_rows, "MAX_OTHERS", 1)
         found = await read_busiest_rows(driver, NOW, 3)
         assert (found.lag, found.lag_known) == (0 * MINUTE, False)
+
+    on_memory(read)
+
+
+def test_a_paused_queue_without_a_row_is_mentioned():
+    async def read(driver: Any) -> None:
+        await driver.enqueue([JobRecord(id=f"{n}", type="t", queue=f"q{n % 4}") for n in range(8)], NOW - MINUTE)
+        await driver.enqueue([JobRecord(id="old", type="t", queue="small")], NOW - 60 * MINUTE)
+        await driver.pause("small")
+        points = await read_attention(driver, NOW, await read_busiest_rows(driver, NOW, 3), None)
+        texts = {point.about: point.text for point in points if "small" in point.text}
+        assert texts == {"small": "Queue small is paused; the oldest job waits for 1h"}
 
     on_memory(read)
 

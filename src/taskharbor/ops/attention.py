@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.base import Driver
-from taskharbor.model.job import JobInfo, State, WorkerInfo
+from taskharbor.model.job import JobInfo, QueueHead, State, WorkerInfo
 from taskharbor.ops.dead_kinds import read_kind
 from taskharbor.ops.doctor import check_types
 from taskharbor.ops.schedule_view import OVERDUE_AFTER
 from taskharbor.store.diagnose import named
-from taskharbor.store.queues import QueueRows
+from taskharbor.store.queues import CAP_JOBS, QueueRows
 from taskharbor.store.situation import SINCE_EVER
 from taskharbor.store.summary import summarise
 from taskharbor.store.text import format_duration, one_line, plural, relative
@@ -30,6 +30,7 @@ MAX_NAMED = 3
 PAGE_SCHEDULES = 100
 MAX_DUE_QUEUES = 1_000
 MAX_UNSERVED = 5  # queues without a worker that get a point of their own
+MAX_PAUSED_LOOKS = 40  # at queues without a row of the overview: those that wait for longest
 SILENT_FOR = timedelta(minutes=1)
 
 
@@ -49,7 +50,8 @@ async def read_attention(
     driver: Driver, now: datetime, found: QueueRows, declared: frozenset[str] | None
 ) -> list[AttentionPoint]:
     """What needs an operator now."""
-    points = [*await _dead(driver, now, found), *_queues(found), *await _schedules(driver, now, found)]
+    points = [*await _dead(driver, now, found), *_queues(found, await _paused_beside(driver, found))]
+    points += await _schedules(driver, now, found)
     points += _workers(found, await _silent(driver, found))
     if declared is not None:
         points += [
@@ -91,27 +93,39 @@ async def _dead(driver: Driver, now: datetime, found: QueueRows) -> list[Attenti
     return points
 
 
-def _queues(found: QueueRows) -> list[AttentionPoint]:
+async def _paused_beside(driver: Driver, found: QueueRows) -> list[QueueHead]:
+    """Queues with ready jobs and without a row that are paused."""
+    longest = sorted(found.others, key=lambda head: head.waited(found.at) or timedelta(), reverse=True)
+    return [head for head in longest[:MAX_PAUSED_LOOKS] if await driver.is_paused(head.queue)]
+
+
+def _queues(found: QueueRows, beside: Sequence[QueueHead]) -> list[AttentionPoint]:
     points, lags = [], {row.name: row.lag for row in found.rows}
-    paused = {row.name for row in found.rows if row.paused}
+    lags |= {head.queue: head.waited(found.at) for head in found.others}
+    paused = {row.name for row in found.rows if row.paused} | {head.queue for head in beside}
+    cap = found.rows[0].cap if found.rows else CAP_JOBS
     for row in found.rows:
         if row.paused:
             ready = row.counts.get("ready", 0)
-            number = (
-                "no jobs are ready"
-                if not ready
-                else f"{ready:,}{'+' if ready >= row.cap else ''} job{'' if ready == 1 else 's'} ready"
-            )
+            number = f"{_counted(ready, cap)} job{'' if ready == 1 else 's'} ready" if ready else "no jobs are ready"
             text = f"Queue {one_line(row.name)} is paused: {number}{_waits(row.lag)}"
             points.append(AttentionPoint("paused", "warning", text, page="queues", about=row.name))
+    for head in beside:
+        text = f"Queue {one_line(head.queue)} is paused{_waits(lags[head.queue])}"
+        points.append(AttentionPoint("paused", "warning", text, page="queues", about=head.queue))
     alone = sorted((name for name in found.unserved if name not in paused), key=lambda name: -found.unserved[name])
     for name in alone[:MAX_UNSERVED]:
-        text = f"No worker serves queue {one_line(name)}: {found.unserved[name]:,} ready{_waits(lags.get(name))}"
+        ready = _counted(found.unserved[name], cap)
+        text = f"No worker serves queue {one_line(name)}: {ready} ready{_waits(lags.get(name))}"
         points.append(AttentionPoint("no_worker", "problem", text, page="queues", about=name))
     if len(alone) > MAX_UNSERVED:
         text = f"No worker serves {len(alone) - MAX_UNSERVED:,} more queues with ready jobs"
         points.append(AttentionPoint("no_worker", "problem", text, page="queues"))
     return points
+
+
+def _counted(number: int, cap: int) -> str:
+    return f"{number:,}{'+' if number >= cap else ''}"
 
 
 def _waits(lag: timedelta | None) -> str:

@@ -37,10 +37,12 @@ _BUSY = (State.READY, State.INFLIGHT, State.DLQ)
 def cap_for(queues: int) -> int:
     """How far the jobs of one queue in one state are counted, beside this many queues.
 
-    >>> cap_for(7), cap_for(1_000), cap_for(1_000_000)
-    (10000, 200, 10)
+    >>> cap_for(7), cap_for(45), cap_for(1_000), cap_for(1_000_000)
+    (10000, 4000, 200, 10)
     """
-    return max(MIN_CAP_JOBS, min(CAP_JOBS, MAX_COUNTED_JOBS // max(queues, 1)))
+    most = max(MIN_CAP_JOBS, min(CAP_JOBS, MAX_COUNTED_JOBS // max(queues, 1)))
+    digits = str(most)
+    return int(digits[0] + "0" * len(digits[1:]))  # a round number: "4,444+" looks exact
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
