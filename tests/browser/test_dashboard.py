@@ -308,7 +308,7 @@ def test_triage_by_keyboard_from_a_dead_kind_to_a_finished_requeue(tab: Tab, ser
     kind.get_by_role("link", name="Requeue…").press("Enter")
     page.wait_for_url("**/operations/new**")
     page.get_by_label("Try this many first").fill("1")
-    page.get_by_label("Of these may die again").fill("1")
+    page.get_by_label("Allowed failures").fill("1")
     page.get_by_role("button", name="Requeue").press("Enter")
     page.wait_for_url("**/operations#*")
     expect(page.get_by_role("region", name="Operations").get_by_text("done", exact=True).first).to_be_visible()

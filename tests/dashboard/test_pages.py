@@ -13,7 +13,10 @@ from taskharbor.drivers import JobRecord
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import Page
+from taskharbor.model.outcome import Retry
 from taskharbor.ops.access import Access
+from taskharbor.policy.trail import with_trail
+from tests.dashboard.scene import MINUTE
 from tests.dashboard.site import JSON, NOW, Site, visit
 
 JOB = [
@@ -108,7 +111,7 @@ def test_the_overview_says_what_needs_an_operator():
 def test_an_empty_store_has_pages_that_say_so():
     async def look(site: Site) -> None:
         for path, text in {
-            "/": "Nothing. Every queue is served",
+            "/": "no worker has come yet",
             "/queues": "No queue holds a job",
             "/jobs": "There are no jobs",
             "/dead": "No dead jobs",
@@ -119,6 +122,34 @@ def test_an_empty_store_has_pages_that_say_so():
             assert text in (await site.get(path)).text
 
     visit(look, played=False)
+
+
+def test_an_error_that_comes_again_is_shown_once():
+    async def look(site: Site) -> None:
+        await site.driver.enqueue([JobRecord(id="twice", type="t", queue="again")], NOW)
+        for attempts, error in enumerate(("KeyError: old", "ValueError: no", "ValueError: no"), 1):
+            (held,) = await site.driver.reserve(("again",), NOW, MINUTE, 1, "w")
+            end = Retry(held.lease, None, attempts, error, NOW)
+            await site.driver.settle([with_trail(held.job, end, NOW)], NOW)
+        page = (await site.get("/jobs/twice")).text
+        assert page.count('aria-label="Error of execution') == 2
+        assert page.count("The same error as #3.") == 1
+
+    visit(look, played=False)
+
+
+def test_the_audit_leads_to_what_was_changed_and_a_workflow_says_how_it_begins():
+    async def look(site: Site) -> None:
+        await site.post("/queues/a%20b/pause")
+        await site.post("/schedules/nightly/pause")
+        audit = (await site.get("/operations")).text
+        assert '<a href="/queues/a%20b">a b</a>' in audit
+        assert '<a href="/schedules/nightly">nightly</a>' in audit
+        flow = await site.json(f"/flows/{site.scene.flow}")
+        first = next(job["type"] for job in flow["jobs"] if job["id"] not in {edge[1] for edge in flow["edges"]})
+        assert f'title="It begins with {first}"' in (await site.get(f"/flows/{site.scene.flow}")).text
+
+    visit(look)
 
 
 def test_pages_follow_a_cursor_to_the_last_job():

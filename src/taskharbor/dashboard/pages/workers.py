@@ -15,7 +15,7 @@ MAX_GONE = 20
 async def workers(reading: StoreReading, query: PageQuery) -> PageContent:
     """All workers with a heartbeat in the last minute, and those that are gone."""
     driver, now = reading.driver, reading.now
-    alive = await driver.workers(now)
+    alive = sorted(await driver.workers(now), key=lambda worker: -worker.stuck)
     known = await driver.workers(SINCE_EVER)
     names = {worker.worker for worker in alive}
     gone = sorted(

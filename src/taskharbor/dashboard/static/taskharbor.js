@@ -133,7 +133,7 @@ document.addEventListener("visibilitychange", () => {
   if (main().dataset.topics && !paused) soon();
 });
 addEventListener("pagehide", disconnect);
-addEventListener("pageshow", () => connect());
+addEventListener("pageshow", () => { connect(); count(); }); // going back restores ticks
 setInterval(() => {
   status();
   if (waiting && !refreshing) soon();
@@ -272,7 +272,7 @@ document.addEventListener("keydown", (event) => {
   const marked = $$("[data-key]").find((each) => each.dataset.key === key);
   if (marked) { event.preventDefault(); marked.click(); return; }
   const keys = {
-    "/": () => { const filter = $("#filter"); filter ? filter.select() : location.assign(`${document.body.dataset.prefix}/jobs`); },
+    "/": () => { const filter = $("#filter"); filter ? filter.select() : location.assign(`${document.body.dataset.prefix}/jobs#filter`); },
     "g": () => { going = Date.now(); },
     "j": () => move(1), "k": () => move(-1),
     "x": () => { const row = document.activeElement.closest("[data-row]"); const box = row && $("[name=id]", row); if (box) { box.checked = !box.checked; count(); } },
@@ -286,6 +286,7 @@ document.addEventListener("keydown", (event) => {
 const agree = $("[data-agree]");
 if (agree) agree.setCustomValidity(`Type ${agree.dataset.agree}`);
 if (location.hash === "#edit" && $("#edit")) $("#edit").open = true;
+if (location.hash === "#filter" && $("#filter")) $("#filter").select();
 const here = $(".side [aria-current]");
 if (here) here.parentElement.scrollLeft = here.offsetLeft - 60;
 drawAll();
