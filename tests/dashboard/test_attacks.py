@@ -1,6 +1,10 @@
 """What others may try: forged hosts and origins, forms of other sites, text that is code, huge and odd values."""
 
+import re
+import shlex
+from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -117,6 +121,29 @@ def test_an_action_from_elsewhere_is_refused(changed: dict[str, str | None]):
         assert not await site.driver.is_paused("mail")
 
     visit(act)
+
+
+@pytest.mark.parametrize("name", ["mail; touch PWNED; #", "$(x)", "-x", "--all", 'it\'s "it"', "a  b", "a&amp;b<i>"])
+def test_a_command_on_a_page_can_be_pasted(name: str):
+    async def look(site: Site) -> None:
+        await site.driver.enqueue([record(name, name, NOW, id=name)], NOW)
+        path = quote(name, safe="")
+        queue = (await site.get(f"/queues/{path}")).text
+        assert ["taskharbor", "worker", "run", "--queues", name] in commands(queue)
+        assert any(["--queues", name] == words[-2:] for words in commands((await site.get(f"/jobs/{path}")).text))
+        await site.driver.pause(name)
+        assert name in next(words for words in commands((await site.get(f"/jobs/{path}")).text) if "resume" in words)
+        await site.driver.resume(name)
+        (held,) = await site.driver.reserve((name,), NOW, MINUTE, 1, "w")
+        await site.driver.settle([Fail(held.lease, "no", 1, NOW)], NOW)
+        assert name in next(words for words in commands((await site.get(f"/jobs/{path}")).text) if "dlq" in words)
+
+    visit(look, played=False)
+
+
+def commands(page: str) -> list[list[str]]:
+    """The commands on a page, as a shell reads them."""
+    return [shlex.split(unescape(found)) for found in re.findall(">(taskharbor [^<]+)<", page)]
 
 
 def test_an_old_browser_is_known_by_its_origin():
