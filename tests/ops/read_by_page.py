@@ -1,14 +1,19 @@
-"""What each page of the dashboard says of a store, as JSON, compared with its records."""
+"""What each page of the dashboard says of a store, as JSON and as HTML, compared with its records."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from html import unescape
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+from taskharbor.dashboard.pages.overview import TILES
+from taskharbor.dashboard.rendering import STATE_WORDS
 from taskharbor.model.job import FlowStatus, State
 from taskharbor.store.queues import cap_for
+from taskharbor.store.summary import MAX_SUMMARISED_JOBS
 from tests.ops.seen import Seen, differs, in_state
 from tests.ops.unarranged import HOUR, SCHEDULES
 
@@ -128,4 +133,65 @@ async def others(seen: Seen) -> list[str]:
     return wrong
 
 
-PAGE_READERS = (queues, overview, jobs, one_job, dead, flows, others)
+def number_of(text: str, before: str) -> tuple[int, bool] | None:
+    """The number that stands behind some markup, and whether it is a lower bound; None if it is not there."""
+    found = re.search(before + r"([\d,]+)(\+?)", text)
+    return None if found is None else (int(found[1].replace(",", "")), bool(found[2]))
+
+
+def tiles(what: str, text: str, counts: Mapping[str, int]) -> list[str]:
+    """The numbers at the top of a page."""
+    wrong = []
+    for state in TILES:
+        shown, wanted = number_of(text, rf'class="name">{STATE_WORDS[state]}</span><strong>'), counts.get(state, 0)
+        if shown is None or shown[0] > wanted or (shown[0] < wanted and not shown[1]):
+            wrong.append(f"{what}: {state}: {shown}, not {wanted}")
+    return wrong
+
+
+async def drawn(seen: Seen) -> list[str]:
+    """What people see beside what JSON says: tiles, rows of the tables, what comes next, how far workflows are."""
+    truth = seen.truth
+    total = Counter[str]()
+    for states in truth.counts.values():
+        total.update(states)
+    page = await seen.drawn("/")
+    wrong = tiles("/", page, total)
+    waits = (await seen.drawn("/queues")).partition("<tbody>")[2]
+    for queue, row in re.findall(r'<th scope="row"><a href="/queues/([^"]+)".*?</th>(.*?)</tr>', waits, re.DOTALL):
+        counts = truth.counts.get(unquote(queue), {})
+        for state in ("ready", "inflight", "scheduled", "blocked", "dlq"):
+            shown = number_of(row, rf'data-label="{STATE_WORDS[state]}">(?:<a [^>]*>)?')
+            wanted = counts.get(state, 0)
+            if shown is None or shown[0] > wanted or (shown[0] < wanted and not shown[1]):
+                wrong.append(f"/queues: {queue!r:.40} {state}: {shown}, not {wanted}")
+    for name in seen.filled.names()[:4]:
+        page = await seen.drawn(at("/queues", name))
+        wrong += tiles("/queues/…", page, truth.counts[name])
+        coming = [unquote(id) for id in re.findall(r'href="/jobs/([^"?]+)" title', page.partition("Next in line")[2])]
+        ready = truth.where(lambda info, name=name: info.job.queue == name and info.state is State.READY)
+        if not coming or not {*coming} <= {*ready}:
+            wrong.append(f"/queues/{name!r:.30}: next in line are {coming[:3]}, ready are {ready[:3]}")
+    rows = re.findall(r'name="id" value="([^"]+)"', await seen.drawn("/jobs"))
+    wrong += differs("/jobs", [unescape(id) for id in rows], truth.where(lambda info: True)[:-51:-1])
+    kinds = [
+        int(n.replace(",", "")) for n in re.findall(r'class="n" [^>]*><strong>([\d,]+)', await seen.drawn("/dead"))
+    ]
+    causes = Counter(info.job.fingerprint for info in truth.infos.values() if info.state is State.DLQ)
+    most = [n for _, n in causes.most_common(len(kinds))]
+    if total["dlq"] <= MAX_SUMMARISED_JOBS:
+        wrong += differs("/dead", kinds, most)
+    page = await seen.drawn("/flows")
+    for id, members in truth.flows.items():
+        if id not in seen.filled.flows.values():
+            continue  # an operation
+        row = page.partition(f'href="{at("/flows", id)}"')[2].partition("</tr>")[0]
+        done = sum(info.state is State.DONE for info in members)
+        shown = re.search(r'jobs done">(\d+) of (\d+)(\+?)', row)
+        said = None if shown is None else (int(shown[1]), int(shown[2]), shown[3])
+        if said is None or (said != (done, len(members), "") and not (said[2] and said[0] <= done)):
+            wrong.append(f"/flows: {id!r:.40}: {said}, not {(done, len(members))}")
+    return wrong
+
+
+PAGE_READERS = (queues, overview, jobs, one_job, dead, flows, others, drawn)

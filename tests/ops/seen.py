@@ -55,17 +55,24 @@ class Seen:
 
     async def page(self, path: str, **query: str) -> Any:
         """A page of the dashboard as JSON."""
+        return (await self._page("application/json", path, **query)).json()
+
+    async def drawn(self, path: str, **query: str) -> str:
+        """A page of the dashboard as people see it."""
+        return (await self._page("text/html", path, **query)).text
+
+    async def _page(self, kind: str, path: str, **query: str) -> httpx.Response:
         address = f"{path}?{urlencode(query)}" if query else path
         route = next(route for route, pattern in ROUTES if pattern.fullmatch(path))
         about = f"?{'&'.join(name for name in query if name != 'limit')}" if {*query} - {"limit"} else ""
 
         async def get() -> httpx.Response:
             async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=BASE) as client:
-                return await client.get(address, headers={"accept": "application/json"})
+                return await client.get(address, headers={"accept": kind})
 
-        reply = await self.ask(f"page {route}{about}", get())
+        reply = await self.ask(f"page {route}{about}{' as HTML' if kind == 'text/html' else ''}", get())
         assert reply.status_code == 200, (address, reply.text[-300:])
-        return reply.json()
+        return reply
 
     async def pages(self, path: str, key: str, **query: str) -> list[Any]:
         """All pages, one after the other."""

@@ -117,7 +117,8 @@ class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
     async def count(self, call: StoreCall, cap: int = COUNT_CAP_JOBS) -> Count:
         """How many there are; counting stops at `cap`.
 
-        Without another filter than `state` and `queue` no job is read: it is what `harbor.counts` says.
+        Without another filter than `state` and `queue` no job is read: it is what `harbor.counts` says. With one, at
+        most 100,000 are counted, whatever `cap` is.
         """
         most = at_least_one(cap, "cap")
         if any(getattr(self, name) is not None for name in _READ_TO_COUNT):
