@@ -3,12 +3,21 @@
 import asyncio
 import os
 import signal
+import subprocess
 from datetime import timedelta
 
 import psycopg
 import pytest
 
-from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord
+from taskharbor.drivers import (
+    Ack,
+    BackendUnavailable,
+    DriverError,
+    Fail,
+    JobRecord,
+    ScheduleChange,
+    StoredSchedule,
+)
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.drivers.postgres.options import parse
 from taskharbor.drivers.postgres.tries import unavailable
@@ -86,6 +95,54 @@ def test_a_missing_grant_is_named(address):
     asyncio.run(scenario())
 
 
+def restore(address: str, copy: str, kind: str) -> None:
+    """Copy a database by the server's own tools."""
+    dump = [postgres.binary("pg_dump"), f"--format={kind}", f"--dbname={address}"]
+    made = subprocess.run(dump, stdout=subprocess.PIPE, check=True).stdout
+    programs = {
+        "plain": [postgres.binary("psql"), "--quiet", "--set=ON_ERROR_STOP=1", copy],
+        "custom": [postgres.binary("pg_restore"), f"--dbname={copy}"],
+    }
+    subprocess.run(programs[kind], input=made, stdout=subprocess.DEVNULL, check=True)
+
+
+@pytest.mark.parametrize("kind", ["plain", pytest.param("custom", marks=pytest.mark.left_to("full"))])
+@store_test()
+async def test_a_restored_dump_goes_on(address, driver, kind):
+    """With every state, key, group, flow and schedule; and with the leases, whose workers may settle them there."""
+    now = await driver.server_time()
+    jobs = [JobRecord(id=each, type="t", idempotency_key=each, group=f"g{each}") for each in "abcd"]
+    later = JobRecord(id="later", type="t", run_at=now + timedelta(hours=1))
+    behind = JobRecord(id="behind", type="t", flow_id="f", depends_on=("a",))
+    await driver.enqueue([*jobs, later, behind], now)
+    await driver.change_schedules(
+        [
+            ScheduleChange(
+                name="s", expect=None, to=StoredSchedule(name="s", queue="default", revision="1", next_at=now)
+            )
+        ],
+        now,
+    )
+    held = {each.job.id: each.lease for each in await driver.reserve(["default"], now, timedelta(hours=1), 3)}
+    assert held.keys() == {"a", "b", "c"}
+    assert await driver.settle([Fail(held["b"], "no use", 1, now)], now) == [None]
+    assert await driver.settle([Ack(held["c"])], now) == [None]
+    before = await driver.counts(now)
+
+    copy = address.rpartition("/")[0] + "/" + postgres.shared().database()
+    await asyncio.to_thread(restore, address, copy, kind)
+    async with opened(copy) as (there,):
+        assert await there.counts(now) == before
+        assert [each.existed for each in await there.enqueue(jobs, now)] == [True] * 4
+        assert [each.name for each in (await there.due_schedules(["default"], now)).items] == ["s"]
+        assert await there.settle([Ack(held["a"])], now) == [None]
+        await there.enqueue([JobRecord(id="new", type="t")], now)
+        after = now + timedelta(hours=2)
+        found = await there.reserve(["default"], after, timedelta(hours=1), 10)
+        assert {each.job.id for each in found} == {"d", "later", "behind", "new"}
+        assert await there.settle([Ack(each.lease) for each in found], after) == [None] * 4
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -101,8 +158,9 @@ def test_a_server_that_answers_is_not_one_that_did_not(error, words):
     assert str(unavailable(parse("postgresql://h/d"), error("why"))) == f"PostgreSQL {words}: why"
 
 
+@pytest.mark.parametrize("spawned", [(), (JobRecord(id="next", type="t"),)])
 @store_test()
-async def test_a_settle_is_bounded_by_the_lease_when_backends_hang(address, driver):
+async def test_a_settle_is_bounded_by_the_lease_when_backends_hang(address, driver, spawned):
     """Another outcome is not held up for half a minute by one that a frozen process has."""
     now = await driver.server_time()
     await driver.enqueue([JobRecord(id="a", type="t")], now)
@@ -113,8 +171,9 @@ async def test_a_settle_is_bounded_by_the_lease_when_backends_hang(address, driv
         os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(BackendUnavailable, match="within 2 s"):
-            await driver.settle([Ack(held.lease)], now)
+            await driver.settle([Ack(held.lease, spawn=spawned)], now)
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-    assert await driver.settle([Ack(held.lease)], now) == [None]
+    assert await driver.settle([Ack(held.lease, spawn=spawned)], now) == [None]
+    assert len((await driver.list(now=now)).items) == 1 + len(spawned)

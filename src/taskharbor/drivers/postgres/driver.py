@@ -214,7 +214,9 @@ class PostgresDriver(PostgresReading, PostgresSchedules, PostgresAdmin):
             only: Any = batch[0]
             return [
                 await runner.run(
-                    lambda: settle_spawning(self._schema, only, now, self._options.max_payload), transaction=True
+                    lambda: settle_spawning(self._schema, only, now, self._options.max_payload),
+                    transaction=True,
+                    within=within,
                 )
             ]
 
