@@ -2,18 +2,19 @@
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from taskharbor import Worker
+from taskharbor import Client, JobRequest, Worker
 from taskharbor.drivers import BackendUnavailable, Enqueued, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, database, writer
 from tests.drivers.crash import line
@@ -189,6 +190,20 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
         assert [item.job.id for item in (await driver.list(now=now())).items] == ["last", "patient"]
 
     opened(path, scenario)
+
+
+def test_the_log_says_that_a_caller_waits_for_its_own_transaction(tmp_path, caplog):
+    """A transaction of a connection that it made itself, of which nothing is known here."""
+    path = tmp_path / "jobs.db"
+    with Client(f"sqlite:///{path}") as client, closing(sqlite3.connect(path)) as own:
+        client.enqueue(JobRequest(type="t"))
+        own.execute("BEGIN IMMEDIATE")
+        with pytest.raises(BackendUnavailable):
+            client.within(0.2).enqueue(JobRequest(type="t"))
+        [said] = [each.getMessage() for each in caplog.records]
+        assert re.search(r"a transaction of this process, .* enqueue in it with options\(connection=", said)
+        own.rollback()
+        client.enqueue(JobRequest(type="t"))
 
 
 def test_a_foreign_program_that_keeps_the_file_locked_is_named(tmp_path, monkeypatch):

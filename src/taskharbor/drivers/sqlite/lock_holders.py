@@ -38,6 +38,12 @@ def _holders(file: str, kind: str, places: range | None = None) -> set[int]:
 def locked_out(path: str, seconds: float) -> str:
     """The refusal of a caller that could not write for this long."""
     ours, writing = _holders(f"{path}-lock", "FLOCK"), _holders(f"{path}-shm", "POSIX", _WRITER)
+    if os.getpid() in writing:  # by a connection that is not ours: this call has just failed to get the lock
+        return (
+            f"{path}: a transaction of this process, on a connection of its own, has kept it locked for {seconds:g} s. "
+            "If it is the caller's, enqueue in it with options(connection=...), or after its commit: it cannot end "
+            "while its caller waits here, and no process can write to the file meanwhile"
+        )
     if foreign := writing - ours:  # then the process that has our lock waits itself
         who = f"{_named(foreign)}, a program that writes to the file past TaskHarbor,"
     else:
