@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.on_uvloop.stores import STORES
 from tests.servers import postgres
 
 PROGRAM = """
@@ -45,6 +46,38 @@ try:
 except BlockingCall as error:
     print(error)
 """
+OTHERS = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+import gevent
+from taskharbor import BlockingCall, Harbor
+
+harbor = Harbor(sys.argv[1])
+
+@harbor.task
+def work(n: int) -> int: return n
+
+def turn(number):
+    handle = work.enqueue(number)
+    assert handle.info().state == handle.status() == "ready"
+    handle.cancel()
+    handle.requeue()
+    assert handle.id in {each.job.id for each in harbor.jobs(queue="default")}
+    assert [each.name for each in harbor.queues()] == ["default"]
+    try:
+        handle.wait(timeout=0.01)
+    except TimeoutError:
+        return
+    raise AssertionError("there is no worker")
+
+gevent.joinall([gevent.spawn(turn, number) for number in range(5)], raise_error=True)
+try:
+    harbor.worker().run(until_empty=True)
+except BlockingCall as error:
+    print(error)
+harbor.close()
+"""
 WITHOUT = importlib.util.find_spec("gevent") is None
 
 
@@ -68,6 +101,13 @@ def test_greenlets_enqueue_on_postgres() -> None:
 @pytest.mark.lane("sqlite")
 def test_greenlets_enqueue_on_sqlite(tmp_path: Path) -> None:
     assert ran(PROGRAM, f"sqlite:///{tmp_path}/jobs.db") == "100 100"
+
+
+@pytest.mark.may_skip("gevent is not installed")
+@pytest.mark.skipif(WITHOUT, reason="gevent is not installed")
+@pytest.mark.parametrize("store", [pytest.param(name, marks=pytest.mark.lane(name)) for name in STORES])
+def test_greenlets_make_other_calls_and_a_worker_is_refused(store: str, tmp_path: Path) -> None:
+    assert "taskharbor worker run" in ran(OTHERS, STORES[store](tmp_path))
 
 
 @pytest.mark.may_skip("gevent is not installed")

@@ -3,6 +3,7 @@
 docs/operations.md has a table of what is tested here.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -40,8 +41,11 @@ SERVERS = {
     "gthread": ("gunicorn", "tests.processes.web_apps:wsgi", "--worker-class", "gthread", "--threads", "4"),
     "sync-preload": ("gunicorn", USED, "--preload", "--worker-class", "sync"),
     "gthread-preload": ("gunicorn", USED, "--preload", "--worker-class", "gthread", "--threads", "4"),
+    "gevent": ("gunicorn", "tests.processes.web_apps:wsgi", "--worker-class", "gevent"),
+    "gevent-preload": ("gunicorn", USED, "--preload", "--worker-class", "gevent"),
     "uvicorn": ("uvicorn", "tests.processes.web_apps:served"),
 }
+NEEDS_GEVENT = [pytest.mark.skipif(importlib.util.find_spec("gevent") is None, reason="gevent is not installed")]
 ANY_PORT = {"gunicorn": ("--bind", "127.0.0.1:0"), "uvicorn": ("--port", "0")}
 
 
@@ -118,7 +122,8 @@ def stored(dsn: str) -> dict[str, int]:
         return {job.id: json.loads(job.payload)["number"] for job in enqueued(harbor, note)}
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.may_skip("gevent is not installed")
+@pytest.mark.parametrize("server", [pytest.param(each, marks=NEEDS_GEVENT * ("gevent" in each)) for each in SERVERS])
 @pytest.mark.parametrize("store", STORES)
 def test_each_request_is_one_job(store: str, server: str, tmp_path: Path) -> None:
     """Each process of the server has enqueued; with `--preload` the harbor was used before they were forked."""

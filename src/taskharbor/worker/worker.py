@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.base import Driver
+from taskharbor.drivers.green import threads_are_greenlets
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock, follow
 from taskharbor.model.codec import Codec, JsonCodec
@@ -206,6 +207,11 @@ class Worker:
     async def arun(self, *, until_empty: bool = False) -> None:
         """The same on a running event loop, without the signals: `stop()` ends it."""
         refuse_while_main_is_imported("a worker was run")
+        if threads_are_greenlets():
+            raise BlockingCall(
+                "a worker keeps its leases in a thread, and gevent has replaced threads by greenlets; run it in a "
+                "program of its own: `taskharbor worker run`"
+            )
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
         if self._settings.schedules and self._handlers.schedules and "schedules" in self._source.lacks():
