@@ -20,7 +20,7 @@ from taskharbor.drivers import (
     StoredSchedule,
     WrongState,
 )
-from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.drivers.postgres import PostgresDriver, pool
 from taskharbor.store.access import run_on_this_thread
 from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.postgres_stores import emptied
@@ -127,6 +127,23 @@ def test_threads_share_a_bounded_number_of_connections():
     assert len(seen) == 8
     assert len(store.call("list", now=NOW, limit=1000).items) == 160
     assert len(store.calls.shared.idle) <= 2
+    store.calls.close()
+
+
+def test_what_a_burst_has_opened_is_closed_although_no_call_follows(monkeypatch):
+    monkeypatch.setattr(pool, "IDLE_S", 0.5)
+    address = emptied()
+    store = Blocking(address)
+    with psycopg.connect(address) as locking:
+        locking.execute("lock table taskharbor.jobs")
+        threads = [threading.Thread(target=store.call, args=("enqueue", [job(str(each))], NOW)) for each in range(4)]
+        for thread in threads:
+            thread.start()
+        until(address, f"{WAITS_FOR_LOCK} having count(*) = 4")
+    for thread in threads:
+        thread.join()
+    one_left = "select from pg_stat_activity where application_name = 'taskharbor' and datname = current_database()"
+    until(address, f"{one_left} having count(*) = 1")
     store.calls.close()
 
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from taskharbor import JobContext
-from taskharbor.drivers.postgres import pool
+from taskharbor.drivers.postgres import handler_pool, pool
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.worker import Worker
 from tests.drivers.postgres_stores import emptied
@@ -31,7 +31,8 @@ async def until(condition: Any) -> None:
 
 
 def test_a_worker_holds_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "IDLE_S", 0.2)
+    for module in (pool, handler_pool):
+        monkeypatch.setattr(module, "IDLE_S", 0.2)
     address = emptied()
     go_on = asyncio.Event()
     inside = [0]
@@ -61,8 +62,12 @@ def test_a_worker_holds_few_connections(monkeypatch: pytest.MonkeyPatch) -> None
         # The transactions' connections are closed with a heartbeat, fifteen seconds apart: ask for it.
         await until(lambda: worker._services is not None and not worker._services.capacity.running)
         services: Any = worker._services
-        services._driver._handlers.trim()
-        await until(lambda: connections(address) <= 2)
+
+        def is_idle() -> bool:
+            services._driver._handlers.trim()
+            return connections(address) <= 2
+
+        await until(is_idle)
         worker.hurry()
         await running
 

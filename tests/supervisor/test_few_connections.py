@@ -81,8 +81,9 @@ def test_jobs_run_once_whichever_process_lacks_connections(there: Yard, role: Ro
     assert all(info.job.deliveries == 1 for info in there.jobs())
 
 
-def test_what_a_worker_process_needs(there: Yard, role: Role) -> None:
-    """As docs/operations.md says."""
+def test_what_worker_processes_hold(there: Yard, role: Role) -> None:
+    """As docs/driver-postgres.md says: three connections of each process at most, two where it is idle, and the
+    supervisor's."""
     role.limit(100)
     jobs = there.enqueue("gate", 6, name="open")
     run(there, role, "--processes", "2")
@@ -90,5 +91,6 @@ def test_what_a_worker_process_needs(there: Yard, role: Role) -> None:
     running = role.connections()
     there.open("open")
     eventually(lambda: states(there)["done"] == len(jobs), "all jobs are done")
-    assert 3 <= running <= 9
-    assert role.connections() <= 9  # four for each process, and the supervisor's
+    assert 3 <= running <= 2 * 3 + 1
+    assert role.connections() <= 2 * 3 + 1
+    eventually(lambda: role.connections() <= 2 * 2 + 1, "what they no longer need is closed")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import select
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -22,7 +24,7 @@ from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import parse
 from taskharbor.drivers.postgres.pool import Runner, SharedState, connect_arguments, set_up
 from taskharbor.drivers.postgres.tries import unavailable
-from taskharbor.drivers.signal_safe import ClosedFlag, ThreadLimit
+from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals, ThreadLimit
 from taskharbor.model.errors import BackendUnavailable
 
 
@@ -100,7 +102,9 @@ class PostgresBlocking:
 
     def close(self) -> None:
         self.closed.set()
-        at_once(_DeadlineRunner(self, 0).drop_idle())
+        runner = _DeadlineRunner(self, 0)
+        runner.stop()
+        at_once(runner.drop_idle())
 
 
 class _DeadlineRunner(Runner):
@@ -116,6 +120,19 @@ class _DeadlineRunner(Runner):
 
     async def sleep(self, seconds: float) -> None:
         self._calls.closed.wait(min(seconds, self.left))
+
+    def later(self, seconds: float, work: Callable[[], None]) -> threading.Timer | None:
+        timer = threading.Timer(seconds, work)
+        timer.name, timer.daemon = "taskharbor-postgres-idle", True
+        try:
+            with DeferredSignals():
+                timer.start()
+        except RuntimeError:  # the interpreter ends, or the system has no thread: the next call tries again
+            return None
+        return timer
+
+    def discard(self, connection: ThreadConnection) -> None:
+        at_once(connection.close())
 
     @property
     def left(self) -> float:
@@ -155,10 +172,7 @@ class _DeadlineRunner(Runner):
             if calls.closed.is_set() or not connection.is_reusable:
                 await connection.close()
             else:
-                connection.idle_since = time.monotonic()
-                self.shared.idle.append(connection)
-                for unused in self.surplus(connection.idle_since):
-                    await unused.close()
+                self.keep(connection)
                 if calls.closed.is_set():  # closed in between
                     await self.drop_idle()
         calls.places.wake()

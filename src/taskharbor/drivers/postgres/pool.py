@@ -98,6 +98,8 @@ class SharedState:
         self.sets_isolation = False
         self.newest_ms = 0
         self.idle: list[Any] = []  # connections that no call uses; threads may share them: append and pop are atomic
+        self.trimming: Any = None  # the timer that closes some of them
+        self.closed = False
         self.inside: set[int] = set()  # threads that may hold a connection, where threads share them
 
 
@@ -138,17 +140,41 @@ class Runner:
             return idle.pop()
         return None
 
-    def surplus(self, now: float) -> list[Any]:
-        """The connections that no call has used for a while, taken out of the others. One stays."""
-        idle = list(self.shared.idle)
+    def keep(self, connection: Any) -> None:
+        """Keep a connection for the next call; not for long, beside another one."""
+        connection.idle_since = self.time()
+        self.shared.idle.append(connection)
+        self._trim_later()
+
+    def _trim_later(self) -> None:
+        if len(self.shared.idle) > 1 and self.shared.trimming is None and not self.shared.closed:
+            self.shared.trimming = self.later(IDLE_S, self._trim)
+
+    def _trim(self) -> None:
+        """Close the connections that no call has used for a while. One stays."""
+        self.shared.trimming = None
+        idle, now = list(self.shared.idle), self.time()
         stays = next((each for each in idle if each.heard is not None), idle[-1] if idle else None)
-        unused = []
         for connection in idle:
             if connection is not stays and connection.idle_since <= now - IDLE_S:
                 with contextlib.suppress(ValueError):  # another thread has taken it
                     self.shared.idle.remove(connection)
-                    unused.append(connection)
-        return unused
+                    self.discard(connection)
+        self._trim_later()
+
+    def later(self, seconds: float, work: Callable[[], None]) -> Any:
+        """Call `work` in a while; returns a timer that can be cancelled, or None if that is not possible."""
+        raise NotImplementedError
+
+    def discard(self, connection: Any) -> None:
+        """Close a connection, beside the calls."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Keep no more connections."""
+        self.shared.closed = True
+        if self.shared.trimming is not None:
+            self.shared.trimming.cancel()
 
     async def drop_idle(self) -> None:
         """Close the connections that no call uses."""
@@ -251,8 +277,6 @@ class PostgresPool(Runner):
         self._places = options.pool_size
         self._free = asyncio.Semaphore(options.pool_size)
         self._stopping: set[asyncio.Task[None]] = set()
-        self._closed = False
-        self._trimming: asyncio.TimerHandle | None = None
 
     def time(self) -> float:
         return asyncio.get_running_loop().time()
@@ -260,10 +284,14 @@ class PostgresPool(Runner):
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def later(self, seconds: float, work: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, work)
+
+    def discard(self, connection: FastConnection) -> None:
+        self._begin(connection.close())
+
     async def close(self) -> None:
-        self._closed = True
-        if self._trimming is not None:
-            self._trimming.cancel()
+        self.stop()
         stopping = list(self._stopping)
         for task in stopping:
             task.cancel()
@@ -354,7 +382,7 @@ class PostgresPool(Runner):
             return
         connection.until = connection.stop_at = math.inf
         try:
-            if connection.is_busy and not connection.awaits_stop and not self._closed:
+            if connection.is_busy and not connection.awaits_stop and not self.shared.closed:
                 # Its call was cancelled. The server may need long to stop it, or be gone: the caller does not wait.
                 self._begin(self._stop(connection))
             else:
@@ -371,20 +399,10 @@ class PostgresPool(Runner):
         await self._put_back(connection)
 
     async def _put_back(self, connection: FastConnection) -> None:
-        if self._closed or not connection.is_reusable:
+        if self.shared.closed or not connection.is_reusable:
             await connection.close()
         else:
-            connection.idle_since = self.time()
-            self.shared.idle.append(connection)
-            if len(self.shared.idle) > 1 and self._trimming is None:
-                self._trimming = asyncio.get_running_loop().call_later(IDLE_S, self._trim)
-
-    def _trim(self) -> None:
-        self._trimming = None
-        for connection in self.surplus(self.time()):
-            self._begin(connection.close())
-        if len(self.shared.idle) > 1 and not self._closed:
-            self._trimming = asyncio.get_running_loop().call_later(IDLE_S, self._trim)
+            self.keep(connection)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="taskharbor-stop")
