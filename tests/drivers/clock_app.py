@@ -1,6 +1,7 @@
 """The app of supervised workers whose machine has its clock set; CLOCK_DSN and CLOCK_FOLDER name its store and folder.
 
-Each job of `hold` writes a line when it starts, and ends when the pipe `go` is written to.
+Each job of `hold` writes a line when it starts, and ends when the pipe `go` is written to. There is a slot each second,
+whose job writes it down.
 """
 
 import asyncio
@@ -24,3 +25,13 @@ async def hold(ctx: JobContext) -> None:
 @harbor.task(name="look")
 async def look() -> float:
     return time.time()
+
+
+@harbor.task(name="tick")
+def tick(ctx: JobContext) -> None:
+    assert ctx.slot is not None
+    with (FOLDER / "ticks").open("a", encoding="utf-8") as file:
+        file.write(f"{ctx.slot.timestamp():.0f}\n")
+
+
+harbor.schedule("tick", tick.s(), every=1, catch_up="all", overlap="allow")

@@ -1,6 +1,7 @@
 """A worker whose machine has its clock set: python -m tests.drivers.clock_child FILE FOLDER
 
-Each job writes a line when it starts, and ends when the pipe `go` is written to.
+Each job of `hold` writes a line when it starts, and ends when the pipe `go` is written to. There is a slot each second,
+whose job writes it down.
 """
 
 import asyncio
@@ -20,7 +21,14 @@ def main(dsn: str, folder: Path) -> None:
             file.write(f"{ctx.job.id}\n")
         await asyncio.to_thread((folder / "go").read_bytes)  # a pipe: open() waits for its writer
 
-    asyncio.run(harbor.worker(concurrency=2, name=f"w{os.getpid()}").arun())
+    @harbor.task(name="tick", queue="ticks")
+    def tick(ctx: JobContext) -> None:
+        assert ctx.slot is not None
+        with (folder / "ticks").open("a", encoding="utf-8") as file:
+            file.write(f"{ctx.slot.timestamp():.0f}\n")
+
+    harbor.schedule("tick", tick.s(), every=1, overlap="allow")
+    asyncio.run(harbor.worker(concurrency=3, name=f"w{os.getpid()}").arun())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Supervised workers on a server whose machine has its clock set: no lease is lost, and nothing runs twice."""
+"""Supervised workers on a server whose machine has its clock set: no lease is lost, nothing runs twice, and a schedule
+misses no slot."""
 
 import os
 import subprocess
@@ -33,6 +34,7 @@ def test_supervised_workers_run_each_job_once(tmp_path: Path, store: str, second
     dsn = dsn_of(store)
     (clock := tmp_path / "clock").write_text("+0\n")
     (starts := tmp_path / "starts").touch()
+    (ticks := tmp_path / "ticks").touch()
     os.mkfifo(tmp_path / "go")
     environment = {
         **os.environ,
@@ -49,7 +51,7 @@ def test_supervised_workers_run_each_job_once(tmp_path: Path, store: str, second
         held = [client.enqueue(JobRequest(type="hold")) for _ in range(4)]
         supervisor = subprocess.Popen([*command, *options], env=environment)
         try:
-            until(lambda: len(starts.read_text().split()) == 4)
+            until(lambda: len(starts.read_text().split()) == 4 and ticks.read_text())
             clock.write_text(f"{seconds:+}\n")
             until(lambda: abs(looked(client) - time.time()) > 1800)
             seen: dict[str, set[datetime | None]] = {each.id: set() for each in held}
@@ -58,11 +60,17 @@ def test_supervised_workers_run_each_job_once(tmp_path: Path, store: str, second
                 pass
             for each in held:
                 each.wait(timeout=60)
+            before = len(ticks.read_text().split())
+            until(lambda: len(ticks.read_text().split()) > before)
         finally:
             supervisor.terminate()
             supervisor.wait(60)
         assert sorted(starts.read_text().split()) == sorted(each.id for each in held)
         assert {each.info().job.deliveries for each in held} == {1}
+        slots = [int(each) for each in ticks.read_text().split()]
+        ended = max(before - 6, 0)  # the last ones may still have been on their way, in any order
+        assert sorted(slots)[:ended] == [*range(min(slots), min(slots) + ended)]
+        assert len(set(slots)) == len(slots)
 
 
 def looked(client: Client) -> float:
