@@ -8,7 +8,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.cli.lazy import load
-from taskharbor.drivers import Driver, JobInfo, JobRecord, State, WorkerInfo
+from taskharbor.drivers import Driver, JobInfo, JobRecord, Retry, State, WorkerInfo
 from taskharbor.store.diagnose import reasons
 from taskharbor.store.situation import Situation
 from tests.cli.shell import Answer, kill, reserve, store, taskharbor, within
@@ -257,3 +257,28 @@ def test_the_app_does_not_declare_it(dsn: str, tmp_path: Path, monkeypatch: pyte
     assert "try: taskharbor worker run --app explained:harbor --import shop.jobs --queues default" in answer
     known = taskharbor("explain", "j2", "--app", "explained:harbor", "--output", "json").json
     assert [reason["code"] for reason in known["reasons"]] == ["next"]
+
+
+def test_a_sleeper_says_in_which_step_until_when():
+    job = JobRecord(id="j1", type="x", run_at=NOW + timedelta(hours=2), deliveries=1, has_memos=True)
+    info = JobInfo(job, State.SCHEDULED)
+    found, *_ = reasons(Situation(info, NOW, asleep=("cool-off", NOW + timedelta(hours=1))))
+    assert found.code == "asleep"
+    assert found.text.startswith("it sleeps in step 'cool-off' until 2030-01-01 01:00")
+    assert not found.hint
+
+
+def test_what_a_sleeper_stored_is_read(dsn: str):
+    until = datetime.now(UTC) + timedelta(hours=1)
+
+    async def sleep(driver: Driver, now: datetime) -> None:
+        (held,) = await driver.reserve(["default"], now, timedelta(minutes=1), 1)
+        await driver.save(held.lease, "nap", b"z%d" % (until.timestamp() * 1000), now)
+        await driver.settle([Retry(held.lease, until, 0)], now)
+
+    store(dsn, JobRecord(id="j1", type="x"))
+    within(dsn, sleep)
+    serve(dsn)
+    codes, text = explain(dsn)
+    assert codes == ["asleep"]
+    assert "it sleeps in step 'nap' until" in text

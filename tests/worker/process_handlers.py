@@ -21,6 +21,17 @@ def where(ctx: JobContext) -> dict[str, Any]:
     return {"pid": os.getpid(), "fence": ctx.fence, "key": ctx.key("where")}
 
 
+def in_steps(ctx: JobContext) -> list[Any]:
+    """The first execution does the steps and fails; the second one finds them."""
+    is_first = ctx.fence == 1
+    number = ctx.step("one", int, "1" if is_first else "2")
+    ctx.sleep("nap", 0)
+    if is_first:
+        ctx.checkpoint({"page": 1})
+        raise ValueError("after the steps")
+    return [number, "one", ctx.last_checkpoint]
+
+
 def tell_slot(ctx: JobContext) -> str:
     return str(ctx.slot and ctx.slot.isoformat())
 

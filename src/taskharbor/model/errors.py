@@ -176,6 +176,12 @@ class Unrecoverable(HandlerSignal):
         self.reason = reason
 
 
+class StepRefused(Unrecoverable):
+    """The value of a step cannot be stored, or a stored one cannot be read: it is too large, there are too many, it
+    cannot be encoded, or it does not fit the annotation of its function. `reason` names the step, and quotes no value.
+    """
+
+
 class RetryLater(HandlerSignal):
     """Count a failure and run the job again after `delay`; without one the retry policy decides. `reason` becomes its
     error.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from taskharbor.model.safe_repr import shows
+from taskharbor.model.times import from_ms
 
 MAX_MEMO_BYTES = 128 * 1024
 """What a store takes. Core allows half of it: a sealed value is longer than the codec's bytes."""
+VALUE, SLEEP = b"v", b"z"
+"""How a value begins that core wrote: that of a step, before the codec's bytes; or a sleep, before its end in ms."""
 
 
 @shows("name", "at", "execution")
@@ -35,3 +39,18 @@ def memo_place(memo: Memo) -> tuple[datetime, str]:
     ['a', 'b']
     """
     return memo.at, memo.name
+
+
+def sleep_of(memos: Sequence[Memo], now: datetime) -> tuple[str, datetime] | None:
+    """The name and the end of the sleep that a job is in; None if it is in none.
+
+    >>> from taskharbor.model.job import EPOCH
+    >>> sleep_of([Memo("cool-off", b"z5000", EPOCH, 1)], EPOCH)
+    ('cool-off', datetime.datetime(1970, 1, 1, 0, 0, 5, tzinfo=datetime.timezone.utc))
+    """
+    for memo in reversed(memos):
+        if memo.value.startswith(SLEEP) and (end := memo.value[1:]).isdigit() and len(end) < 15:
+            until = from_ms(int(end))
+            if until > now:
+                return memo.name, until
+    return None

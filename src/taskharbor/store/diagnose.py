@@ -109,6 +109,9 @@ def _waiting(seen: Situation) -> list[Diagnosis]:
         return _blocked(seen)
     if info.state is not State.SCHEDULED:
         return []
+    if seen.asleep is not None:
+        name, until = seen.asleep
+        return [Diagnosis("asleep", f"it sleeps in step {one_line(name)!r} until {with_distance(until, now)}")]
     due = with_distance(job.run_at, now)
     hint = command("job retry", job.id)
     if job.attempts:

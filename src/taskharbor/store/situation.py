@@ -11,6 +11,7 @@ from taskharbor.drivers.base import Driver
 from taskharbor.drivers.heads import MAX_NEXT, read_heads
 from taskharbor.model.errors import WrongState
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State, WorkerInfo
+from taskharbor.model.memo import sleep_of
 from taskharbor.store.ids import find_job
 from taskharbor.store.jobs import read_records
 from taskharbor.store.pages import read_items
@@ -35,6 +36,7 @@ class Situation:
 
     info: JobInfo
     now: datetime
+    asleep: tuple[str, datetime] | None = None  # in which step its handler sleeps, and until when
     paused: bool = False
     before: int | None = None  # how many ready jobs of its queue come first, up to MAX_NEXT; None: not known
     workers: tuple[WorkerInfo, ...] = ()  # alive, and serving its queue
@@ -106,6 +108,7 @@ async def read_situation(
     return Situation(
         info,
         now,
+        asleep=sleep_of(await driver.steps(job.id), now) if job.has_memos else None,
         paused=await driver.is_paused(job.queue),
         before=await _read_before(driver, job, now) if info.state is State.READY else None,
         workers=tuple(worker for worker in alive if job.queue in worker.queues),

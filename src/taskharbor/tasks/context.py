@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -20,7 +20,13 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name, class_name
 from taskharbor.model.safe_repr import shows
 from taskharbor.model.schedule import slot_of
+from taskharbor.model.times import Duration
 
+if TYPE_CHECKING:
+    from taskharbor.tasks.steps import Steps
+
+P = ParamSpec("P")
+T = TypeVar("T")
 logger = logging.getLogger("taskharbor.job")
 
 _making = threading.Lock()
@@ -201,6 +207,8 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
     deadline: datetime | None = None  # when its timeout is over; None without one
     _progress: Callable[[JobRecord, float, float | None, str], None] | None = None
     _transaction: Callable[[], Any] | None = None
+    _open_steps: Callable[[], Steps] | None = None
+    _opened_steps: Steps | None = None  # made at the first use, as what follows
     _cancelled: CancelSignal | None = None  # made at the first use: most handlers never use it
     _log: logging.LoggerAdapter[logging.Logger] | None = None
 
@@ -260,6 +268,77 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         """
         if self._progress is not None:
             self._progress(self.job, done, total, note)
+
+    # Steps: the value of one that was stored is not computed again in a later execution of the job
+
+    def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """In a plain function: `fn(*args, **kwargs)`, unless an earlier execution of this job has done that and stored
+        the value. Then that value is returned, and `fn` is not called.
+
+        The value is stored before this returns, so a worker that ends later loses nothing of it. If it ends between
+        the call and the storing, `fn` is called again. A value is always what the codec gives back.
+
+        >>> from taskharbor.testing import context
+        >>> ctx = context()
+        >>> ctx.step("add", lambda a, b: a + b, 1, 2)
+        3
+        """
+        value: T = self._steps.run(name, fn, args, kwargs)
+        return value
+
+    @overload
+    def astep(
+        self, name: str, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def astep(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
+
+    def astep(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """The same in a coroutine. `fn` may be a coroutine function; a plain one runs in a thread."""
+        return self._steps.arun(name, fn, args, kwargs)
+
+    def sleep(self, name: str, seconds: Duration) -> None:
+        """In a plain function: give the job back, to go on behind this line after `seconds`, in a new execution.
+
+        It holds no slot, no lease and no attempt meanwhile. It raises a kind of `Snooze`, which the handler must let
+        pass, and every later call for a step raises it again.
+        """
+        self._steps.sleep(name, seconds)
+
+    def asleep(self, name: str, seconds: Duration) -> Awaitable[None]:
+        """The same in a coroutine."""
+        return self._steps.asleep(name, seconds)
+
+    def checkpoint(self, value: Any) -> None:
+        """In a plain function: store a value in place of the one before, for `last_checkpoint` of later executions."""
+        self._steps.checkpoint(value)
+
+    def acheckpoint(self, value: Any) -> Awaitable[None]:
+        """The same in a coroutine."""
+        return self._steps.acheckpoint(value)
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """The value of the last `checkpoint` of this job, as plain data; None before the first.
+
+        >>> from taskharbor.testing import context
+        >>> ctx = context()
+        >>> ctx.checkpoint({"page": 12})
+        >>> ctx.last_checkpoint
+        {'page': 12}
+        """
+        return self._steps.last_checkpoint
+
+    @property
+    def _steps(self) -> Steps:
+        if self._opened_steps is None:
+            if self._open_steps is None:
+                raise RuntimeError("steps need a worker, or the context of taskharbor.testing; this one has none")
+            with _making:
+                if self._opened_steps is None:
+                    self._opened_steps = self._open_steps()
+        return self._opened_steps
 
     def transaction(self) -> Any:
         """A connection whose writes commit together with this job's completion. Only on SQL drivers.

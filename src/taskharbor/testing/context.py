@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from taskharbor.model.codec import JsonCodec
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.times import to_ms
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.steps import Steps
 from taskharbor.testing.clock import START
 
 
@@ -18,7 +20,7 @@ def context(
 
     Its `job` is the given record, or one of the type "test". `attempt` counts from 1, and is what the record says
     unless it is given. `deadline`: when its timeout would be over. `ctx.cancelled.set("shutdown")` plays a worker that
-    stops; `ctx.progress(…)` is dropped.
+    stops; `ctx.progress(…)` is dropped. Steps run, and are kept in memory; a sleep ends at once.
 
     >>> context(attempt=3).job.attempts
     2
@@ -33,4 +35,21 @@ def context(
         replace(record, attempts=failures, deliveries=max(record.deliveries, failures + 1)),
         worker="test",
         deadline=deadline,
+        _open_steps=lambda: Steps(JsonCodec(), (), _InMemory(), sleeps=False),
     )
+
+
+class _InMemory:
+    """The `StepCalls` of a test: what `Steps` keeps is all there is."""
+
+    def check(self) -> None:
+        """Nobody takes the job away."""
+
+    def save(self, name: str, value: bytes) -> None:
+        """It is kept by the caller."""
+
+    async def asave(self, name: str, value: bytes) -> None:
+        """The same."""
+
+    def now(self) -> datetime:
+        return START

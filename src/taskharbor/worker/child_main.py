@@ -1,7 +1,7 @@
 """The main function of a child process for `process=True` jobs: one job at a time, over a pipe.
 
-    parent → ("run", request)   ("cancel", reason)   None: end
-    child  → ("ready",), then for each job   ("progress", done, total, note) …
+    parent → ("run", request)   ("cancel", reason)   ("answer", (number, value, error))   None: end
+    child  → ("ready",), then for each job   ("progress", done, total, note) …   ("ask", number, verb, …) …
                                              ("returned", result, changed, jobs, handover)
                                              or ("raised", …)
                                              or ("unfit", …): raised, and it ends
@@ -25,6 +25,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection
@@ -33,10 +34,11 @@ from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
-from taskharbor.model.codec import Codec
+from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.current_job import CURRENT, note_handler_thread
-from taskharbor.model.errors import Unrecoverable
+from taskharbor.model.errors import Cancel, Unrecoverable
 from taskharbor.model.job import JobRecord
+from taskharbor.model.memo import Memo
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import truncate
 from taskharbor.observe.formatting import Configuration, configure_like, keep_logging
@@ -46,6 +48,7 @@ from taskharbor.policy.retry import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.overrides import Overrides
+from taskharbor.tasks.steps import Steps
 from taskharbor.tasks.workflow import is_workflow
 from taskharbor.worker.injector import Injector
 from taskharbor.worker.lifespan import RunningLifespan
@@ -57,6 +60,7 @@ Layers: TypeAlias = tuple[CallMiddleware, ...]
 
 _threads = Threads("taskharbor-job")
 OUT_OF_MEANS = 75  # the exit code of a child that could not begin: no memory, or no thread
+JOB_ENDED = "its job has ended"
 PARENT_CHECK_S = 5.0  # between two checks that the parent lives, when it sends nothing
 
 
@@ -71,6 +75,7 @@ class Request(msgspec.Struct, frozen=True):
     layers: bytes = b""  # call middleware, pickled; unpickled where an error counts as the job's
     lifespan: bytes = b""  # the same: what the child opens before its first job
     raw: bool = False  # whether the handler receives the payload's bytes
+    memos: tuple[Memo, ...] = ()  # of the job's steps
     overrides: bytes = b""  # the same: functions, and what stands in their place
 
     def __repr__(self) -> str:
@@ -86,6 +91,8 @@ class JobPipe:
         self._lock = threading.Lock()
         self._running: JobContext | None = None
         self._reason = ""  # why the current job has to stop
+        self._questions = 0  # how many there were
+        self._answers: dict[int, Future[tuple[Any, BaseException | None]]] = {}  # those without an answer
 
     def send(self, *message: Any) -> None:
         with self._lock:
@@ -115,11 +122,55 @@ class JobPipe:
             if self._running is context:
                 self._send(("progress", done, total, note))
 
+    def ask(self, context: JobContext, *question: Any) -> Any:
+        """Ask the parent, and wait for its answer."""
+        answer: Future[tuple[Any, BaseException | None]] = Future()
+        with self._lock:
+            if self._running is not context:
+                raise Cancel(JOB_ENDED)
+            self._questions += 1
+            self._answers[self._questions] = answer
+            self._send(("ask", self._questions, *question))
+        value, error = answer.result()
+        if error is not None:
+            raise error
+        return value
+
+    def answer(self, number: int, value: Any, error: BaseException | None) -> None:
+        """The parent has answered."""
+        with self._lock:
+            answer = self._answers.pop(number, None)
+        if answer is not None:
+            answer.set_result((value, error))
+
     def finish(self, message: tuple[Any, ...]) -> None:
         """Send the last message about a job."""
         with self._lock:
             self._running = None
             self._send(message)
+            left, self._answers = self._answers, {}
+        for answer in left.values():  # of threads that the handler has left behind
+            answer.set_result((None, Cancel(JOB_ENDED)))
+
+
+class PipeSteps:
+    """The `StepCalls` of a job in a child: the parent makes them. It kills the child when the job's lease is lost."""
+
+    def __init__(self, pipe: JobPipe, context: JobContext) -> None:
+        self._ask = partial(pipe.ask, context)
+
+    def check(self) -> None:
+        """Nothing to check: see above."""
+
+    def save(self, name: str, value: bytes) -> None:
+        self._ask("save", name, value)
+
+    async def asave(self, name: str, value: bytes) -> None:
+        await asyncio.to_thread(self._ask, "save", name, value)
+
+    def now(self) -> datetime:
+        now: datetime = self._ask("now")
+        return now
 
 
 def serve(connection: Connection, logs: Configuration | None = None) -> None:
@@ -166,6 +217,8 @@ def _listen(pipe: JobPipe, requests: SimpleQueue[Request | None], parent: int) -
         if kind == "run":
             pipe.expect()
             requests.put(content)
+        elif kind == "answer":
+            pipe.answer(*content)
         else:
             pipe.cancel(content)
 
@@ -259,12 +312,18 @@ class _Execution:
 
     def __init__(self, pipe: JobPipe, request: Request) -> None:
         self._pipe, self._request = pipe, request
-        self._context = JobContext(request.job, deadline=request.deadline, _progress=self._progress)
+        self._context = JobContext(
+            request.job, deadline=request.deadline, _progress=self._progress, _open_steps=self._steps
+        )
         self._function: Callable[..., Any] | None = None
         self._last: tuple[Any, ...] = ()
 
     def _progress(self, _: JobRecord, done: float, total: float | None, note: str) -> None:
         self._pipe.progress(self._context, done, total, note)
+
+    def _steps(self) -> Steps:
+        codec = self._request.codec or JsonCodec()
+        return Steps(codec, self._request.memos, PipeSteps(self._pipe, self._context))
 
     def __enter__(self) -> _Execution:
         self._pipe.begin(self._context)

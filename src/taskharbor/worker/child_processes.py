@@ -19,11 +19,12 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from taskharbor.model.codec import JsonCodec
-from taskharbor.model.errors import Unrecoverable
+from taskharbor.model.errors import HandlerSignal, TaskHarborError, Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name
 from taskharbor.model.scarcity import missing
 from taskharbor.observe.formatting import configuration
+from taskharbor.policy.describe import summary
 from taskharbor.policy.fingerprint import note_origin
 from taskharbor.policy.retry import write_unrecoverable
 from taskharbor.tasks.context import JobContext
@@ -144,6 +145,7 @@ class ChildProcesses:
             _packed("call_middleware", call_middleware),
             self._lifespan(),
             handler.signature.raw,
+            run.memos or (),
             _packed("override", tuple(each for pair in self._injector.overrides.pairs for each in pair)),
         )
         result = await self._threads.run(lambda: self._perform(request, context, control))
@@ -182,8 +184,11 @@ class ChildProcesses:
         child = self._take()
         try:
             control.begin(child, request)
-            while (message := child.receive())[0] == "progress":
-                context.progress(*message[1:])
+            while (message := child.receive())[0] in ("progress", "ask"):
+                if message[0] == "progress":
+                    context.progress(*message[1:])
+                else:
+                    control.answer(message[1], *_answer(context, *message[2:]))
         except (EOFError, OSError):
             child.await_end()
             child.end()
@@ -238,6 +243,12 @@ class _ChildControl:
             if self._reason:
                 _send(child.pipe, ("cancel", self._reason))
 
+    def answer(self, number: int, value: Any, error: BaseException | None) -> None:
+        """Answer a question of the child."""
+        with self._lock:
+            if self._child is not None:
+                _send(self._child.pipe, ("answer", (number, value, error)))
+
     def end(self) -> None:
         with self._lock:
             self._child = None
@@ -253,6 +264,14 @@ class _ChildControl:
             self._reason = reason
             if self._child is not None and self._sent:
                 _send(self._child.pipe, ("cancel", reason))
+
+
+def _answer(context: JobContext, verb: str, *arguments: Any) -> tuple[Any, BaseException | None]:
+    """What a step of the child asks for, and the error if that failed."""
+    try:
+        return getattr(context._steps.calls, verb)(*arguments), None
+    except Exception as error:
+        return None, error if isinstance(error, TaskHarborError | HandlerSignal) else RuntimeError(summary(error))
 
 
 class _Compiled(Workflow):

@@ -20,6 +20,7 @@ import msgspec
 
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Lost
+from taskharbor.model.memo import Memo
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.progress import Progress
 from taskharbor.tasks.context import JobContext
@@ -41,6 +42,7 @@ class Delivery(msgspec.Struct, eq=False):
     context: JobContext | None = None
     task: asyncio.Task[None] | None = None
     kill: Callable[[], None] | None = None  # ends the child process of a process=True job
+    memos: tuple[Memo, ...] | None = None  # of earlier executions; read before the handler is called, if there are any
     transaction: HandlerTransaction | None = None  # what the handler opened with ctx.transaction()
     began: float = 0.0  # monotonic
     seconds: float = 0.0  # how long the handler ran

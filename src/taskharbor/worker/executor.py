@@ -32,7 +32,7 @@ from taskharbor.worker.capacity import Capacity, SuspectGate
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.delivery import SHUTDOWN, UNKNOWN_TYPE, Delivery
 from taskharbor.worker.interrupts import Interrupts
-from taskharbor.worker.invocation import Invocation
+from taskharbor.worker.invocation import Invocation, Unread
 from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.result_binder import Unready
@@ -60,7 +60,7 @@ class Executor(Part):
         self.capacity = Capacity(parts)
         self.decider = Decider(parts, losses, self.on_settled)
         self.interrupts = Interrupts(parts, self.capacity, self.decider, losses)
-        self._invocation = Invocation(parts, self.capacity.running)
+        self._invocation = Invocation(parts, self.capacity.running, self.interrupts.lose)
         self._suspects = SuspectGate(parts, self.decider, self._launch_later)
         self._stopping = False
         self._warns_at = float("-inf")  # when to report again that something of the system is used up
@@ -206,6 +206,8 @@ class Executor(Part):
                 error = unwrap(error)
                 if type(error) is Scarce and not (delivery.ending or delivery.decided):
                     self._without_means(delivery, error)
+                elif type(error) is Unread and not delivery.decided:
+                    self._give_back_for(delivery, str(error), UNREAD_RESULTS_DELAY_S)
                 else:
                     decider.raised(delivery, error)
                 if delivery.transaction is not None:

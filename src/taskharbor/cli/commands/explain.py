@@ -34,7 +34,7 @@ def explain(target: Target, id: str) -> None:
 
     JSON: {"id", "type", "queue", "state", "schedule", "slot", "reasons": [{"code", "text", "hint"}]}. schedule,
     slot: of a job that a schedule made, else null. code: one of done, dlq, cancelled, leased,
-    unknown_type, not_due, retry_not_due, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused,
+    unknown_type, not_due, retry_not_due, asleep, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused,
     group_full, group_busy, never_served, no_worker, slots_stuck, workers_busy, next.
     """
     declared = None if target.harbor is None else frozenset(target.harbor.tasks)
