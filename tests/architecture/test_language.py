@@ -185,13 +185,6 @@ NAME = re.compile(rf"_*(?:{'|'.join(DIALECT)})")
 MENTION = re.compile(rf"\b{NAME.pattern}\b")
 SOURCE = [path for path in FILES if path.suffix == ".py" and path.is_relative_to(ROOT / "src")]
 
-# These are still to be renamed. The list may only become shorter: take out a name that is gone.
-STILL_TO_BE_RENAMED = {
-    "AT", "_AT", "COMPARED", "_COMPARED", "FoundId", "heard", "_LESS", "Look", "_look", "look", "Looked", "looked",
-    "_looks", "looks", "masked_told", "_meant", "Offer", "_said", "said", "_strays", "strays", "_told", "told",
-    "told_to_end", "worth_a_visit",
-}  # fmt: skip
-
 
 def names_given(text: str) -> set[str]:
     """The names that a module gives to classes, functions, parameters, variables and attributes."""
@@ -209,8 +202,7 @@ def names_given(text: str) -> set[str]:
 def test_no_name_is_of_the_old_dialect():
     texts = (path.read_text(encoding="utf-8") for path in SOURCE)
     found = {name for text in texts if MENTION.search(text) for name in names_given(text) if NAME.fullmatch(name)}
-    assert found - STILL_TO_BE_RENAMED == set(), "find a name that a stranger can guess"
-    assert STILL_TO_BE_RENAMED - found == set(), "these are gone: take them out of STILL_TO_BE_RENAMED"
+    assert found == set(), "find a name that a stranger can guess"
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ import pytest
 from taskharbor.cli.banner import Greeting
 from taskharbor.drivers import JobRecord
 from taskharbor.model.events import Observers
-from taskharbor.worker.supervisor.messages import Offer
+from taskharbor.worker.supervisor.messages import Abilities
 from tests import lanes
 from tests.cli.shell import PATIENCE, Process, environment, program, store, taskharbor
 
-OFFER = Offer("sqlite:////srv/shop/jobs.db", ("default", "mail"), ("shop.mail", "shop.report"), ("default", "mail"))
+ABILITIES = Abilities(
+    "sqlite:////srv/shop/jobs.db", ("default", "mail"), ("shop.mail", "shop.report"), ("default", "mail")
+)
 APP = """
 from taskharbor import Harbor
 harbor = Harbor({dsn!r})
@@ -48,8 +50,8 @@ def app(tmp_path: Path, dsn: str) -> str:
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_the_banner_names_everything_and_fits(width: int):
     tasks = tuple(f"shop.jobs.number_{number:03}" for number in range(120))
-    offer = Offer(OFFER.store, OFFER.queues, tasks, OFFER.used)
-    lines = Greeting("shop.queue:harbor", None, 4, 16, Observers()).lines(offer, width)
+    abilities = Abilities(ABILITIES.store, ABILITIES.queues, tasks, ABILITIES.used)
+    lines = Greeting("shop.queue:harbor", None, 4, 16, Observers()).lines(abilities, width)
     text = " ".join(" ".join(lines).split())
     assert "store sqlite:////srv/shop/jobs.db app shop.queue:harbor queues default, mail processes 4, each with" in text
     assert "tasks 120: shop.jobs.number_000, shop.jobs.number_001," in text
@@ -58,8 +60,8 @@ def test_the_banner_names_everything_and_fits(width: int):
         assert max(map(len, lines)) <= width
 
 
-def warnings(app: str | None, queues: tuple[str, ...] | None = None, offer: Offer = OFFER) -> list[str]:
-    return list(Greeting(app, queues, 1, 16, Observers()).warnings(offer))
+def warnings(app: str | None, queues: tuple[str, ...] | None = None, abilities: Abilities = ABILITIES) -> list[str]:
+    return list(Greeting(app, queues, 1, 16, Observers()).warnings(abilities))
 
 
 def test_a_worker_that_does_what_it_should_is_not_warned_of():
@@ -69,13 +71,13 @@ def test_a_worker_that_does_what_it_should_is_not_warned_of():
 
 def test_what_can_be_of_no_use_is_warned_of():
     assert "only echo, fail and sleep" in warnings(None)[0]
-    (text,) = warnings("shop:harbor", None, Offer(OFFER.store, ("default",), (), ()))
+    (text,) = warnings("shop:harbor", None, Abilities(ABILITIES.store, ("default",), (), ()))
     assert "shop:harbor declares no tasks, so this worker can run nothing" in text
     assert "--import MODULE" in text
     (text,) = warnings("shop:harbor", ("mail", "nosuch"))
     assert "no task of shop:harbor uses the queue nosuch" in text
     assert "the tasks use the queues default, mail" in text
-    (text,) = warnings("shop:harbor", None, Offer("memory://", ("default",), ("a",), ("default",), private=True))
+    (text,) = warnings("shop:harbor", None, Abilities("memory://", ("default",), ("a",), ("default",), private=True))
     assert "no other process can enqueue jobs" in text
 
 

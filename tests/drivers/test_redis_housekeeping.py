@@ -265,7 +265,7 @@ async def test_every_outbox_has_its_turn(cluster):
     seen: set[str] = set()
     for _ in range(14):
         let_time_pass(cluster.nodes)
-        seen.update(await driver.store.router.strays(housekeeping.PACE_MS))
+        seen.update(await driver.store.router.queues_of_others(housekeeping.PACE_MS))
     assert seen == {f"busy-{n}" for n in range(300)} | {f"known-{n}" for n in range(50)}
 
 

@@ -26,14 +26,14 @@ class Looks:
         self.found = 0
 
     def watch(self, driver: RedisDriver) -> None:
-        look = driver.opened.hints._look
+        poll = driver.opened.hints._poll
 
         async def counted(queues: Sequence[str]) -> float | None:
-            seconds = await look(queues)
+            seconds = await poll(queues)
             self.found += seconds is not None and seconds <= 0
             return seconds
 
-        driver.opened.hints._look = counted
+        driver.opened.hints._poll = counted
 
 
 class Idle:

@@ -10,7 +10,7 @@ from taskharbor.events import Event
 from taskharbor.model.events import Observers
 from taskharbor.schedules.body import Schedule, read_body
 from taskharbor.schedules.declare import declare
-from taskharbor.schedules.firing import Look, ScheduleRunner
+from taskharbor.schedules.firing import Round, ScheduleRunner
 from taskharbor.testing import ManualClock
 
 
@@ -51,9 +51,9 @@ class Bench:
         declared = (harbor or self.harbor).handlers.schedules
         await declare(self.driver, declared, self.clock, Observers((self.events.append,)), "w")
 
-    async def fire(self, **options: Any) -> Look:
+    async def fire(self, **options: Any) -> Round:
         """One look of a new worker."""
-        return await self.runner(**options).look()
+        return await self.runner(**options).fire_due()
 
     async def fired_after(self, seconds: float) -> int:
         """How many jobs a new worker makes when this much time has passed."""

@@ -183,7 +183,7 @@ async def test_a_row_that_changes_meanwhile_is_compared_again(bench: Bench):
         page = await read(**options)
         if not moved:
             moved = True
-            await other.look()
+            await other.fire_due()
         return page
 
     bench.driver.schedules = fired_meanwhile  # type: ignore[method-assign]  # for this test
@@ -248,14 +248,14 @@ async def test_a_row_that_is_gone_is_stored_again_by_a_running_worker(bench: Ben
     harbor = version(bench, every=10)
     await bench.declare(harbor)
     runner = bench.runner(harbor=harbor)
-    await runner.look()
+    await runner.fire_due()
     await bench.driver.change_schedules(
         [ScheduleChange(name="ping", expect=(await bench.row("ping")).revision, to=None)], bench.clock.now()
     )
     bench.clock.advance(PASSED_FOR_S)
-    await runner.look()
+    await runner.fire_due()
     bench.clock.advance(10)
-    assert (await runner.look()).fired == 1
+    assert (await runner.fire_due()).fired == 1
     assert [event.new for event in bench.of(ScheduleChanged)] == [True, True]
 
 
@@ -265,7 +265,7 @@ async def test_what_a_person_deleted_stays_deleted_until_a_reset(bench: Bench):
     assert not (await schedules.adelete("ping")).deleted, "what it was"
     runner = bench.runner(harbor=harbor)
     for _ in range(3):
-        assert (await runner.look()).fired == 0
+        assert (await runner.fire_due()).fired == 0
         await bench.declare(harbor)  # a restart
         bench.clock.advance(PASSED_FOR_S)
     info = await schedules.aget("ping")
@@ -276,7 +276,7 @@ async def test_what_a_person_deleted_stays_deleted_until_a_reset(bench: Bench):
     info = await schedules.areset("ping")
     assert (info.deleted, info.missed) == (False, 0)
     bench.clock.advance(10)
-    assert (await runner.look()).fired == 1
+    assert (await runner.fire_due()).fired == 1
 
 
 async def test_a_changed_declaration_ends_a_deletion_and_deleting_the_mark_leaves_nothing(bench: Bench):

@@ -234,7 +234,7 @@ async def test_of_many_workers_one_fires(bench: Bench):
     runners = [bench.runner() for _ in range(20)]
     for _ in range(5):
         bench.clock.advance(15)
-        looks = await asyncio.gather(*(each.look() for each in runners))
+        looks = await asyncio.gather(*(each.fire_due() for each in runners))
         assert sum(look.fired for look in looks) == 1
     assert await bench.slots() == [15, 30, 45, 60, 75]
     assert len(bench.of(ScheduleFired)) == 5
@@ -248,16 +248,16 @@ async def test_a_lost_reply_is_not_fired_again_and_is_reported():
     runner = bench.runner()
     faults.fail("change_schedules", after=True)
     with pytest.raises(BackendUnavailable):
-        await runner.look()
+        await runner.fire_due()
     assert bench.of(ScheduleFired) == []
-    assert (await runner.look()).fired == 0
+    assert (await runner.fire_due()).fired == 0
     assert await bench.slots() == [15]
     assert len(bench.of(ScheduleFired)) == 1
     faults.fail("change_schedules")
     bench.clock.advance(15)
     with pytest.raises(BackendUnavailable):
-        await runner.look()
-    assert (await runner.look()).fired == 1
+        await runner.fire_due()
+    assert (await runner.fire_due()).fired == 1
     assert await bench.slots() == [15, 30]
     assert len(bench.of(ScheduleFired)) == 2
 
@@ -271,9 +271,9 @@ async def test_a_change_that_was_not_made_is_planned_anew():
     runner = bench.runner()
     faults.fail("change_schedules")
     with pytest.raises(BackendUnavailable):
-        await runner.look()
+        await runner.fire_due()
     bench.clock.advance(3600)
-    await runner.look()
+    await runner.fire_due()
     assert await bench.slots() == [3615]
 
 
@@ -303,15 +303,15 @@ async def test_rows_of_other_code_do_not_cost_each_look():
     bench.clock.advance(20)
     counted = CountingDriver(bench.driver)
     runner = bench.runner(driver=counted)
-    assert (await runner.look()).fired == 1
+    assert (await runner.fire_due()).fired == 1
     assert counted.rows == 251
     counted.rows = 0
     for _ in range(30):
         bench.clock.advance(1)
-        assert (await runner.look()).exists
+        assert (await runner.fire_due()).exists
     assert counted.rows == 1  # its own
     bench.clock.advance(40)
-    await runner.look()
+    await runner.fire_due()
     assert counted.rows >= 250  # once a minute: they may be ours by now
     assert await bench.slots() == [20, 40, 80]
 
@@ -338,7 +338,7 @@ async def test_a_damaged_row_is_left_alone_and_reported_once(bench: Bench, body:
     runner = bench.runner()
     for _ in range(3):
         bench.clock.advance(15)
-        assert (await runner.look()).fired == 1
+        assert (await runner.fire_due()).fired == 1
         await finish(bench)
     (event,) = bench.of(ScheduleRefused)
     assert (event.schedule, event.queue) == ("bad", "default")
@@ -362,7 +362,7 @@ async def test_one_wrong_row_does_not_keep_the_others_waiting(bench: Bench, part
     runner = bench.runner()
     for _ in range(3):
         bench.clock.advance(15)
-        assert (await runner.look()).fired == 1
+        assert (await runner.fire_due()).fired == 1
         await finish(bench)
     (event,) = bench.of(ScheduleRefused)
     assert event.schedule == "bad"
@@ -401,7 +401,7 @@ async def test_a_job_that_the_store_refuses_keeps_no_other_schedule_from_firing(
     runner = bench.runner(driver=small)
     for _ in range(2):
         bench.clock.advance(15)
-        assert (await runner.look()).fired == 2
+        assert (await runner.fire_due()).fired == 2
     (event,) = bench.of(ScheduleRefused)
     assert event.schedule == "b"
     assert "payload" in event.reason
@@ -464,14 +464,14 @@ async def test_a_declared_schedule_that_another_version_moved_to_another_queue_i
     await bench.declare()
     runner = bench.runner(queues=["default"])
     bench.clock.advance(15)
-    assert (await runner.look()).fired == 1
+    assert (await runner.fire_due()).fired == 1
     await finish(bench)
     other = Bench(bench.driver)
     other.harbor.schedule("ping", other.ping.options(queue="elsewhere").s(), every=15)
     await bench.declare(other.harbor)  # and that version goes away
     assert (await bench.row("ping")).queue == "elsewhere"
     bench.clock.advance(firing_module.PASSED_FOR_S + 15)
-    assert (await runner.look()).fired == 1
+    assert (await runner.fire_due()).fired == 1
 
 
 async def test_jobs_that_people_ask_for_do_not_hide_that_of_a_slot(bench: Bench):

@@ -180,7 +180,7 @@ def test_progress_travels_with_the_next_heartbeat_and_each_only_once(line: Line)
     del line.held["a"]
     notes.report(second, 2, None, "")
     assert [token for token, _ in ticked(line)] == ["b"]
-    assert set(line.channel._told) == {"b"}
+    assert set(line.channel._sent_progress) == {"b"}
 
 
 def test_progress_that_a_parent_did_not_read_is_sent_again(line: Line) -> None:

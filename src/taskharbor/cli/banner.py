@@ -28,7 +28,7 @@ logger = logging.getLogger("taskharbor.worker")
 MAX_NAMED_TASKS = 50
 
 
-def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
+def abilities_of(target: Target, queues: tuple[str, ...] | None) -> messages.Abilities:
     """What a worker process serves. It reports this to its supervisor, which does not import the application."""
     harbor, app = target.harbor, str(target.app)
     served, used = queues or (DEFAULT_QUEUE,), tuple[str, ...]()
@@ -45,7 +45,7 @@ def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
             f"{app} names another store, which is not used: what a program enqueues with it goes to {other}, which "
             "this worker does not serve"
         )
-    return messages.Offer(target.place, served, types, used, target.in_memory, tuple(notes))
+    return messages.Abilities(target.place, served, types, used, target.in_memory, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -58,32 +58,34 @@ class Greeting:
     concurrency: int
     observers: Observers
 
-    def __call__(self, offer: messages.Offer) -> None:
+    def __call__(self, abilities: messages.Abilities) -> None:
         if sys.stderr.isatty():
             if logger.isEnabledFor(logging.INFO):
-                click.echo("\n".join(self.lines(offer, shutil.get_terminal_size().columns)), err=True)
+                click.echo("\n".join(self.lines(abilities, shutil.get_terminal_size().columns)), err=True)
         else:
-            tasks = offer.tasks[:MAX_NAMED_TASKS]
+            tasks = abilities.tasks[:MAX_NAMED_TASKS]
             self.observers.emit(
-                SupervisorServing(offer.store, self.app or "", offer.queues, tasks, self.processes, self.concurrency)
+                SupervisorServing(
+                    abilities.store, self.app or "", abilities.queues, tasks, self.processes, self.concurrency
+                )
             )
-        for text in self.warnings(offer):
+        for text in self.warnings(abilities):
             logger.warning("%s", text)
 
-    def lines(self, offer: messages.Offer, width: int) -> list[str]:
+    def lines(self, abilities: messages.Abilities, width: int) -> list[str]:
         """The banner."""
         import taskharbor
 
-        names = [one_line(name) for name in offer.tasks[:MAX_NAMED_TASKS]]
-        more = f", and {len(offer.tasks) - MAX_NAMED_TASKS} more" if offer.tasks[MAX_NAMED_TASKS:] else ""
+        names = [one_line(name) for name in abilities.tasks[:MAX_NAMED_TASKS]]
+        more = f", and {len(abilities.tasks) - MAX_NAMED_TASKS} more" if abilities.tasks[MAX_NAMED_TASKS:] else ""
         jobs = f"{plural(self.concurrency, 'job')} at once"
         each = f"{self.processes}, each with {jobs}" if self.processes > 1 else f"1, with {jobs}"
         facts = {
-            "store": offer.store,
+            "store": abilities.store,
             "app": self.app or "none",
-            "queues": ", ".join(map(one_line, offer.queues)),
+            "queues": ", ".join(map(one_line, abilities.queues)),
             "processes": each,
-            "tasks": f"{len(offer.tasks)}{': ' if names else ''}{', '.join(names)}{more}",
+            "tasks": f"{len(abilities.tasks)}{': ' if names else ''}{', '.join(names)}{more}",
         }
         lines = [f"taskharbor {taskharbor.__version__}: worker run"]
         for name, text in facts.items():
@@ -91,23 +93,23 @@ class Greeting:
             lines += [f"  {name:<9}  {first}", *(f"{'':13}{line}" for line in rest)]
         return lines
 
-    def warnings(self, offer: messages.Offer) -> Iterator[str]:
+    def warnings(self, abilities: messages.Abilities) -> Iterator[str]:
         """Why this worker can do nothing useful, if so."""
-        yield from offer.notes
+        yield from abilities.notes
         if self.app is None:
             names = f"{', '.join(BUILTIN_TYPES[:-1])} and {BUILTIN_TYPES[-1]}"
             yield f"without --app this worker runs only {names}; pass your Harbor with --app module:name"
-        elif not offer.tasks:
+        elif not abilities.tasks:
             yield (
                 f"{self.app} declares no tasks, so this worker can run nothing: is the module that declares them "
                 "imported? --import MODULE imports it"
             )
-        elif unused := [queue for queue in self.queues or () if queue not in offer.used]:
+        elif unused := [queue for queue in self.queues or () if queue not in abilities.used]:
             yield (
                 f"no task of {self.app} uses {_queues(unused)}: it gets only jobs that are enqueued with "
-                f".options(queue=…); the tasks use {_queues(offer.used)}"
+                f".options(queue=…); the tasks use {_queues(abilities.used)}"
             )
-        if offer.private:
+        if abilities.private:
             yield (
                 "memory:// lives inside this process: no other process can enqueue jobs or see them; use a store "
                 "that processes share, such as --dsn sqlite:///jobs.db"

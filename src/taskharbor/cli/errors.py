@@ -117,14 +117,14 @@ def _usage(error: click.UsageError) -> str:
         text = "expected no further arguments; name each with its option"
     if isinstance(error, click.NoSuchOption) and error.option_name == "-A":  # as Celery has it
         text = f"{text.rstrip('.')}; the application is --app MODULE:NAME"
-    near = _meant(error)
+    near = _suggestion(error)
     if near is not None:
         text = f"{text.partition('. Did you mean')[0].rstrip('.')}; did you mean {near}?"
     where = error.ctx.command_path if error.ctx is not None else "taskharbor"
     return f"{text.rstrip('.')} (see {where} --help)"
 
 
-def _meant(error: click.UsageError) -> str | None:
+def _suggestion(error: click.UsageError) -> str | None:
     """The existing command that is closest to the one typed."""
     found = _NO_COMMAND.match(error.message)
     if found is None or error.ctx is None or not isinstance(error.ctx.command, click.Group):

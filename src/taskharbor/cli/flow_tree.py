@@ -82,11 +82,11 @@ def _below(row: FlowRow, ids: dict[str, str]) -> list[str]:
     lines = []
     if row.after and any(info.state is State.BLOCKED for info in row.jobs):
         lines.append(f"waits for {', '.join(map(one_line, row.after))}")
-    told = [(info, _why(info)) for info in row.failed]
-    told = [(info, why) for info, why in told if why]
-    for info, why in told[:MAX_REASONS]:
+    reasons = [(info, _why(info)) for info in row.failed]
+    reasons = [(info, why) for info, why in reasons if why]
+    for info, why in reasons[:MAX_REASONS]:
         lines.append(f"{ids[info.job.id]} {why}" if len(row.jobs) > 1 else why)
-    left = len(told) - MAX_REASONS
+    left = len(reasons) - MAX_REASONS
     if left > 0:
         lines.append(f"and {left} more like these")
     return lines

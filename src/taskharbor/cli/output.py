@@ -34,7 +34,7 @@ _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufe
 MIN_COLUMN_WIDTH = 6
 ID_WIDTH = 26  # of a ULID
 GAP = "  "
-_LESS = re.compile(r"^(?:added|due|began) |(?<=\d[dhm]) \d+[hms]\b|(?<=\d)\.\d(?=s)")
+_DISPENSABLE = re.compile(r"^(?:added|due|began) |(?<=\d[dhm]) \d+[hms]\b|(?<=\d)\.\d(?=s)")
 
 COLOURS = {
     "ready": "cyan",
@@ -187,7 +187,7 @@ def brief_times(cells: Sequence[str]) -> list[str]:
     >>> brief_times(["due in 59m 45s", "added 2.1s ago"])
     ['in 59m', '2s ago']
     """
-    return [_LESS.sub("", cell) for cell in cells]
+    return [_DISPENSABLE.sub("", cell) for cell in cells]
 
 
 def fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:

@@ -16,7 +16,7 @@ import traceback
 from functools import partial
 from typing import Any
 
-from taskharbor.cli.banner import offer_of
+from taskharbor.cli.banner import abilities_of
 from taskharbor.cli.commands.worker import ONE_PROCESS
 from taskharbor.cli.errors import explained, usage_error
 from taskharbor.cli.target import Target, family
@@ -33,13 +33,13 @@ def main(number: int) -> int:
     """Run until the supervisor stops this process; return the exit code."""
     os.set_inheritable(number, False)
     line = socket.socket(fileno=number)
-    heard = line.makefile("rb")
-    setup = messages.read_setup(heard.readline())
+    requests = line.makefile("rb")
+    setup = messages.read_setup(requests.readline())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker handles signals: no traceback from an import
     configure_logging(setup.log_format, setup.log_level, errors=setup.log_errors)
     log_thread_errors(logger)
     process_end.arm(setup.shutdown_timeout + process_end.SETTLE_S + process_end.EXIT_S)
-    link = ChildChannel(line, heard, setup.max_jobs, partial(process_end.end, setup.shutdown_timeout))
+    link = ChildChannel(line, requests, setup.max_jobs, partial(process_end.end, setup.shutdown_timeout))
     link.listen()
     try:
         worker = make(setup, link)
@@ -70,7 +70,7 @@ def main(number: int) -> int:
 def make(setup: messages.Setup, link: ChildChannel) -> Worker:
     """The worker that `setup` describes."""
     target = Target(dsn=setup.dsn, driver=setup.driver, app=setup.app, imports=setup.imports)
-    link.offer = offer_of(target, setup.queues)
+    link.abilities = abilities_of(target, setup.queues)
     if target.in_memory:
         if not setup.alone:
             raise usage_error(f"--processes above 1: {ONE_PROCESS}")

@@ -38,18 +38,18 @@ def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | N
 
 def done_answer(request: Request, text: str, location: str | None = None) -> Response:
     """An action was done: the sentence about it, or the page to go to."""
-    headers = {"hx-trigger": _said(text)} if location is None else {"hx-redirect": location}
+    headers = {"hx-trigger": _message_event(text)} if location is None else {"hx-redirect": location}
     if request.headers.get("hx-request") == "true":
         return Response(None, 204, headers)
     return json_answer({"done": text}, 200, headers)
 
 
-def _said(text: str) -> str:
+def _message_event(text: str) -> str:
     r"""The event `said` for the page, in ASCII as headers are.
 
-    >>> _said("queue \u00e4 is paused")
+    >>> _message_event("queue \u00e4 is paused")
     '{"said": "queue \\u00e4 is paused"}'
-    >>> len(_said("\U0001f600" * 1000)) < MAX_SAID_BYTES
+    >>> len(_message_event("\U0001f600" * 1000)) < MAX_SAID_BYTES
     True
     """
     header = json.dumps({"said": text})

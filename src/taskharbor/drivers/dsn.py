@@ -68,7 +68,7 @@ def conceals(dsn: str, text: str) -> bool:
 
 
 def concealed(dsn: str, text: str) -> str:
-    """The text with every part of the user or password left out; empty if it is unknown where they end.
+    """The text with every part of the user or password left out; empty if the end of the credentials cannot be found.
 
     >>> concealed("postgresql://ada:s3cret@db/jobs", 'password authentication failed for user "ada"')
     'password authentication failed for user "…"'

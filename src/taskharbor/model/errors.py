@@ -37,11 +37,11 @@ def _again(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     return error
 
 
-def because(reason: str, said: str) -> str:
+def because(reason: str, text: str) -> str:
     """Why a job ended, from its recorded reason and the first line of its last error, where that says more."""
-    if reason and reason in said:  # the text of an Unrecoverable is both
-        return said
-    return f"{reason}: {said}" if reason and said and said not in reason else reason or said
+    if reason and reason in text:  # the text of an Unrecoverable is both
+        return text
+    return f"{reason}: {text}" if reason and text and text not in reason else reason or text
 
 
 class TaskHarborError(Exception):
@@ -86,8 +86,8 @@ class JobDead(TaskHarborError):
     """
 
     def __init__(self, job_id: str, reason: str, last_error: str = "", error_class: str = "") -> None:
-        said = next((line.strip() for line in last_error.splitlines() if line.strip()), "")
-        shown = said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+        text = next((line.strip() for line in last_error.splitlines() if line.strip()), "")
+        shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
         super().__init__(f"job {job_id} is dead: {because(reason, shown)}")
         self.job_id = job_id
         self.reason = reason

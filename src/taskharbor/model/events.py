@@ -38,14 +38,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """The level at which it is logged."""
 
     def __repr__(self) -> str:
-        told = []
+        fields = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, BaseException):
-                told.append(f"{name}=<{type(value).__qualname__}>")
+                fields.append(f"{name}=<{type(value).__qualname__}>")
             elif name not in self.quotes:
-                told.append(f"{name}={value!r}")
-        return f"{type(self).__qualname__}({', '.join(told)})"
+                fields.append(f"{name}={value!r}")
+        return f"{type(self).__qualname__}({', '.join(fields)})"
 
 
 class JobEvent(Event, frozen=True, gc=False):

@@ -26,10 +26,10 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 def _described(method: M, call: Callable[..., Any]) -> M:
     """The method with the signature that `help` shows: that of the call, whose result is what the method returns."""
-    said = inspect.signature(call)
+    signature = inspect.signature(call)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    returned = str(said.return_annotation).removeprefix("OmniqCall[").removesuffix("]")
-    shown = said.replace(parameters=[own, *said.parameters.values()], return_annotation=returned)
+    returned = str(signature.return_annotation).removeprefix("OmniqCall[").removesuffix("]")
+    shown = signature.replace(parameters=[own, *signature.parameters.values()], return_annotation=returned)
     method.__signature__ = shown  # type: ignore[attr-defined]  # inspect reads it
     return method
 

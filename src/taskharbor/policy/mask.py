@@ -109,14 +109,14 @@ class Finder:
         self._short: set[str] = set()
         self._long: set[str] = set()  # runs, which are pieces of the texts: never more than they have characters
         self._cut: set[str] = set()
-        self.looks = 0  # lookups of pieces of values: the measure of the work
+        self.lookups = 0  # of pieces of values: the measure of the work
 
     def look_for(self, values: Iterable[object]) -> None:
         """Note what the texts repeat of these values."""
         starts = self._starts
         plain = not (self._escapes or self._urls)
         for value in values:
-            self.looks += 1
+            self.lookups += 1
             # The first characters of most short values already show that they are not in the texts.
             if type(value) is str and plain and _is_short_line(value) and value[:SHORTEST] not in starts:
                 continue
@@ -140,7 +140,7 @@ class Finder:
 
     def _look_for(self, form: str) -> None:
         size = len(form)
-        self.looks += 1
+        self.lookups += 1
         if form[:SHORTEST] in self._starts:
             if size < RUN and any(form in text for text in self._texts):
                 self._short.add(form)
@@ -152,14 +152,14 @@ class Finder:
         seeds, runs = self._seeds, self._runs
         places = range(0, size - _SEED + 1, _STRIDE)
         met = [at for at in places if form[at : at + _SEED] in seeds]
-        self.looks += len(places)
+        self.lookups += len(places)
         seen: set[str] = set()  # a value that repeats itself costs no more than one that does not
         for at in met:
             around = form[max(0, at - _SEED) : at + RUN]
             if around in seen:
                 continue
             seen.add(around)
-            self.looks += _STRIDE
+            self.lookups += _STRIDE
             for start in range(max(0, at - _SEED), min(at, size - RUN) + 1):
                 run = form[start : start + RUN]
                 if run in runs:

@@ -43,8 +43,8 @@ MAX_CALL_JOBS = 1_000  # of one call that changes several rows
 MAX_REFUSED_KEPT = 10_000
 
 
-class Look(NamedTuple):
-    """What a look found: how many jobs it stored, whether there is any schedule, and when the next slot comes."""
+class Round(NamedTuple):
+    """How many jobs one round stored, whether there is any schedule, and when the next slot comes."""
 
     fired: int
     exists: bool
@@ -88,7 +88,7 @@ class ScheduleRunner:
         self._moved_to: frozenset[str] = frozenset()  # queues where rows that this code declares were seen
         self._refused: dict[str, str] = {}  # the revision that this program cannot fire, by name
 
-    async def look(self) -> Look:
+    async def fire_due(self) -> Round:
         """Fire everything that is due."""
         await self._look_up_unsure()
         now, fired = self._clock.now(), 0
@@ -122,7 +122,7 @@ class ScheduleRunner:
             page = await self._driver.schedules(cursor=self._checked, limit=PAGE_ROWS)
             moments += await self._put_right(page.items, now)
             self._checked, self._checked_until = page.cursor, self._clock.monotonic() + PASSED_FOR_S
-        return Look(fired, exists, min(moments, default=None))
+        return Round(fired, exists, min(moments, default=None))
 
     async def _put_right(self, rows: Sequence[StoredSchedule], now: datetime) -> list[datetime]:
         """Begin anew those that lie ahead of the clock, which no look for due ones finds; return when they come."""
@@ -198,8 +198,8 @@ class ScheduleRunner:
                     some.append((each, looks_at(each.schedule)))
                 except Exception as error:  # one row never keeps the others from being served
                     self._refuse(each.row, cannot_follow(error))
-            looks = [still_running(self._driver, ids, now) for _, ids in some]
-            answers = await asyncio.gather(*looks, return_exceptions=True)
+            asked = [still_running(self._driver, ids, now) for _, ids in some]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
             for (each, _), running in zip(some, answers, strict=True):
                 if isinstance(running, BaseException):
                     raise running

@@ -13,7 +13,7 @@ import msgspec
 
 from taskharbor.model.json_hooks import Refused
 
-_AT = re.compile(r"(.*) - at (?:`?key`? in )?`(\$[^`]*)`", re.DOTALL)
+_WITH_PATH = re.compile(r"(.*) - at (?:`?key`? in )?`(\$[^`]*)`", re.DOTALL)
 _PARAMETER = re.compile(r"\$\.([^.\[`]+)")
 _NULL = re.compile(r"\bnull\b")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
@@ -46,7 +46,7 @@ def describe(error: BaseException, parameters: tuple[str, ...]) -> str:
     if not isinstance(error, msgspec.ValidationError):
         return _unreadable(error)
     text, place = str(error), "$"
-    if (found := _AT.fullmatch(text)) is not None:
+    if (found := _WITH_PATH.fullmatch(text)) is not None:
         text, place = found[1], found[2]
     parameter = _PARAMETER.match(place)
     if (field := _FIELD.fullmatch(text)) is not None:

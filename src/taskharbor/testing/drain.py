@@ -114,7 +114,7 @@ async def _fire(harbor: Harbor, driver: Driver) -> int:
 
     observers, declared = Observers(harbor.observers), harbor.handlers.schedules
     runner = ScheduleRunner(driver, harbor.clock, observers, worker="drain", queues=queues, declared=declared)
-    return (await runner.look()).fired
+    return (await runner.fire_due()).fired
 
 
 def drain(harbor: Harbor) -> int:

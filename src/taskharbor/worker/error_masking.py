@@ -28,10 +28,10 @@ def masked_outcome(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
     return _masked(outcome, _unseen(job, codec))
 
 
-def masked_told(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
+def masked_on_dead(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
     """The outcome of an `on_dead` task without the values of the dead job's payload: its own payload has them as
     base64, where nobody finds them later."""
-    return _masked(outcome, _told(job, codec))
+    return _masked(outcome, _payloads_of_dead(job, codec))
 
 
 def _masked(outcome: Outcome, values: Iterator[object]) -> Outcome:
@@ -74,12 +74,12 @@ def _unseen(job: JobRecord, codec: Codec) -> Iterator[object]:
         yield from (each for each in scalars(given) if each not in seen)
 
 
-def _told(job: JobRecord, codec: Codec) -> Iterator[object]:
+def _payloads_of_dead(job: JobRecord, codec: Codec) -> Iterator[object]:
     """The values of the payloads of the dead jobs that an `on_dead` task received."""
     try:
         given = codec.decode(job.payload)
-        told = [each["job"] for each in given.values() if isinstance(each, dict) and isinstance(each.get("job"), dict)]
-        payloads = [b64decode(record["payload"]) for record in told if record.get("payload")]
+        dead = [each["job"] for each in given.values() if isinstance(each, dict) and isinstance(each.get("job"), dict)]
+        payloads = [b64decode(record["payload"]) for record in dead if record.get("payload")]
     except BaseException:  # then the handler received nothing
         return
     for payload in payloads:

@@ -43,9 +43,9 @@ NAMES = (
     *RAN,
     *WAITED,
 )
-_AT = {name: place for place, name in enumerate(NAMES)}
-_DONE, _RAN_MS, _WAITED_MS, _LOST = _AT["done"], _AT["ran_ms"], _AT["waited_ms"], _AT["lost"]
-_RAN, _WAITED = _AT[RAN[0]], _AT[WAITED[0]]
+_COLUMN = {name: place for place, name in enumerate(NAMES)}
+_DONE, _RAN_MS, _WAITED_MS, _LOST = _COLUMN["done"], _COLUMN["ran_ms"], _COLUMN["waited_ms"], _COLUMN["lost"]
+_RAN, _WAITED = _COLUMN[RAN[0]], _COLUMN[WAITED[0]]
 
 
 class FigureCounter:
@@ -166,14 +166,14 @@ def _count_other(row: list[int], delivery: Delivery, outcome: Outcome) -> None:
     job = delivery.job
     row[_DONE] -= 1
     if type(outcome) is Fail:
-        row[_AT["dead"]] += 1
+        row[_COLUMN["dead"]] += 1
         if outcome.attempts == job.attempts:
             return  # lost too often: it was not executed
     kind = kind_of(job, outcome, timed_out=delivery.stop_reason == TIMEOUT, snoozed=delivery.why == SNOOZED)
     if kind is AttemptKind.TIMEOUT:
-        row[_AT["timeout"]] += 1
+        row[_COLUMN["timeout"]] += 1
         kind = AttemptKind.FAILED
-    row[_AT[kind.value]] += 1
+    row[_COLUMN[kind.value]] += 1
 
 
 def _figures(key: tuple[datetime, str], row: list[int]) -> Iterator[Figures]:

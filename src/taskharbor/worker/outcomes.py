@@ -23,7 +23,7 @@ from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
 from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
 from taskharbor.worker.delivery import SHUTDOWN, SNOOZED, Delivery
-from taskharbor.worker.error_masking import masked_outcome, masked_summary, masked_told
+from taskharbor.worker.error_masking import masked_on_dead, masked_outcome, masked_summary
 from taskharbor.worker.parts import Part, WorkerParts
 
 WORKFLOW_REFUSED = "its workflow cannot be stored"
@@ -85,7 +85,7 @@ class OutcomeBuilder(Part):
         if handler is not None:
             outcome = masked_outcome(job, handler.signature.codec, outcome)
             if self._deaths.is_death_task(job.type):
-                outcome = masked_told(job, handler.signature.codec, outcome)
+                outcome = masked_on_dead(job, handler.signature.codec, outcome)
         return self.final(delivery, outcome)
 
     def final(self, delivery: Delivery, outcome: Outcome) -> Outcome:

@@ -113,8 +113,8 @@ class ResultBinder(Part):
                 passed[heir] = None
                 info = await self._driver.inspect(heir, now)
         except JobNotFound:
-            told = " → ".join(passed)  # it and those that took its place
-            return Refusal(f"the result of job {told} is gone: {GONE}")
+            chain = " → ".join(passed)  # it and those that took its place
+            return Refusal(f"the result of job {chain} is gone: {GONE}")
         return Unready(f"the result of job {info.job.id} ({info.job.type}) is not there: that job is {info.state}")
 
 

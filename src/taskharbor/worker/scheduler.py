@@ -22,7 +22,7 @@ from taskharbor.worker.service import Service
 from taskharbor.worker.waiting import HINTED_S
 
 if TYPE_CHECKING:
-    from taskharbor.schedules.firing import Look, ScheduleRunner
+    from taskharbor.schedules.firing import Round, ScheduleRunner
 
 LOOK_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 5.0  # while no schedule of its queues has a slot to come
@@ -57,9 +57,9 @@ class Scheduler(Part, Service):
         while not self.stopping:
             began = self._clock.monotonic()
             self._due_at = max(self._due_at, began) + LOOK_INTERVAL_S
-            look = await self._try()
-            if look is None or not self._to_declare:  # the order may have come meanwhile
-                await self.rest(self._clock.sleep(self._pause(look, began)))
+            done = await self._try()
+            if done is None or not self._to_declare:  # the order may have come meanwhile
+                await self.rest(self._clock.sleep(self._pause(done, began)))
         return None
 
     async def run_one(self) -> bool:
@@ -70,19 +70,19 @@ class Scheduler(Part, Service):
         fired, self._fired = self._fired, 0  # also what the loop has fired meanwhile
         return fired > 0
 
-    async def _try(self) -> Look | None:
+    async def _try(self) -> Round | None:
         """Declare what has to be, and look; None if the store does not answer."""
         try:
             async with self._looking:
                 await self._declare()
-                look = await self._look()
+                done = await self._round()
         except Exception as error:
             self._outage.failed("schedules", error)
             return None
         self._outage.answered("schedules")
         self._backoff.reset()
-        self._fired += look.fired
-        return look
+        self._fired += done.fired
+        return done
 
     async def _declare(self) -> None:
         if not self._to_declare:
@@ -94,7 +94,7 @@ class Scheduler(Part, Service):
         self._to_declare = False
         self._on_declared()
 
-    async def _look(self) -> Look:
+    async def _round(self) -> Round:
         if self._runner is None:
             from taskharbor.schedules.firing import ScheduleRunner
 
@@ -107,22 +107,22 @@ class Scheduler(Part, Service):
                 declared=self._declared,
                 is_stopping=lambda: self.stopping,
             )
-        return await self._runner.look()
+        return await self._runner.fire_due()
 
-    def _pause(self, look: Look | None, began: float) -> float:
+    def _pause(self, done: Round | None, began: float) -> float:
         """Seconds until the next look: at the next slot if that is near, and one look a second on the average.
 
         A single look may come sooner after the last one. Without that, a slot a moment after a look would be served a
         second late; and if a slot comes every second, so would all others.
         """
-        if look is None:
+        if done is None:
             return max(LOOK_INTERVAL_S, self._backoff.next())
-        if not look.exists:
+        if not done.exists:
             seconds = IDLE_INTERVAL_S if self._driver.is_looking() else HINTED_S
             return seconds * (0.8 + 0.2 * random.random())
         now = self._clock.monotonic()
-        if look.next_at is not None:
-            seconds = (look.next_at - self._clock.now()).total_seconds()
+        if done.next_at is not None:
+            seconds = (done.next_at - self._clock.now()).total_seconds()
             if seconds < 2 * LOOK_INTERVAL_S:
                 return max(seconds, self._due_at - LOOK_INTERVAL_S - now, 0.0)
         return max(began + LOOK_INTERVAL_S - now, 0.0)

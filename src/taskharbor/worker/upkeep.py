@@ -44,7 +44,7 @@ class Upkeep(Part, Service):
         self._capacity = capacity
         self._losses = losses
         losses.on_note = self.wake
-        self._told = 0  # how many cut-off executions the store knows of
+        self._reported = 0  # how many cut-off executions the store knows of
         self._sent = (0, 0, 0)  # the figures of the last heartbeat
         self._started_at = clock.now()
         # Not after a whole interval, so that workers do not prune together.
@@ -65,7 +65,7 @@ class Upkeep(Part, Service):
             except Exception as error:
                 self._outage.failed("upkeep", error)
             # Other workers must know of a lost lease before the job's next one ends.
-            await self._until_next_beat(BEAT_INTERVAL_S if self._told == self._losses.noted else CHECK_INTERVAL_S)
+            await self._until_next_beat(BEAT_INTERVAL_S if self._reported == self._losses.noted else CHECK_INTERVAL_S)
 
     async def end(self, budget: StopBudget, share: float = 1.0) -> bool:
         """End, and leave the store's list of workers."""
@@ -110,7 +110,7 @@ class Upkeep(Part, Service):
             cut_off=tuple(self._losses.cut_off),
         )
         await self._driver.beat(info, seen_at)
-        self._told = noted
+        self._reported = noted
 
     async def _flush(self, now: bool = False) -> None:
         if self._figures is not None:

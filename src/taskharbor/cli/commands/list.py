@@ -111,7 +111,7 @@ def when(info: JobInfo, now: datetime) -> str:
 def more(page: ItemsPage[Any], what: str = "jobs") -> None:
     """Print how to get the next page, or that there is nothing; on stderr, so that a pipe gets rows only."""
     if page.cursor is not None:
-        told = f"more {what}" if page.items else f"no {what} found yet, but there are more to look at"
-        click.echo(f"{told}: --cursor {page.cursor}", err=True)
+        text = f"more {what}" if page.items else f"no {what} found yet, but there are more to look at"
+        click.echo(f"{text}: --cursor {page.cursor}", err=True)
     elif not page.items:
         click.echo(f"no {what}", err=True)

@@ -180,7 +180,7 @@ def run(target: Target, **options: Any) -> int:
             _complain,
             observers=observers,
             on_store=on_store,
-            on_offer=greeting,
+            on_abilities=greeting,
             on_end=_exit_within,
         )
         return supervisor.run()

@@ -177,12 +177,12 @@ async def call_may_be_sent_again(env: Environment) -> None:
 async def number_of_jobs_in_a_call(env: Environment) -> None:
     """Also where most of them are the same job: what counts is the call."""
     first, other = env.job(), env.job()
-    said = ""
+    text = ""
     try:
         await env.driver.enqueue([first, *[other] * 50_000], env.now)
     except InvalidJob as refused:
-        said = str(refused)
-    assert "50000" in said, f"an error that names the size; got {said!r}"
+        text = str(refused)
+    assert "50000" in text, f"an error that names the size; got {text!r}"
     assert (await env.driver.list(queue=env.queue, now=env.now)).items == ()
     await env.add()
     assert len((await env.driver.list(queue=env.queue, now=env.now)).items) == 1

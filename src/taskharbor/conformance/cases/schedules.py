@@ -18,7 +18,7 @@ from taskharbor.model.schedule import MAX_SCHEDULE_BYTES
 
 STORED = "A stored schedule comes back as it was given, byte for byte."
 UNIQUE = "A name is one schedule in the whole store, whatever its queue."
-COMPARED = (
+BY_REVISION = (
     "A change happens if the row has the revision `expect`, and with `expect=None` if there is no row of that name. "
     "Then it is True: `to` takes the place of the row, and without a `to` the row is deleted."
 )
@@ -163,7 +163,7 @@ async def at_the_bounds(env: Environment) -> None:
     assert await due(env, 9, *names, env.queue) == []
 
 
-@case(COMPARED, REFUSED, needs=SCHEDULES)
+@case(BY_REVISION, REFUSED, needs=SCHEDULES)
 async def only_from_the_revision_expected(env: Environment) -> None:
     one, two, three = (schedule(env, "s", version=version, body=b"%d" % version) for version in (1, 2, 3))
     assert await apply(env, change(two, one)) == [False]
@@ -179,7 +179,7 @@ async def only_from_the_revision_expected(env: Environment) -> None:
     assert await read(env) == [three]
 
 
-@case(COMPARED, REFUSED, needs=SCHEDULES)
+@case(BY_REVISION, REFUSED, needs=SCHEDULES)
 async def a_revision_is_compared_as_a_whole(env: Environment) -> None:
     row = schedule(env, "s", version="Aé")
     await add(env, row)
@@ -190,7 +190,7 @@ async def a_revision_is_compared_as_a_whole(env: Environment) -> None:
     assert await read(env) == [row]
 
 
-@case(COMPARED, needs=SCHEDULES)
+@case(BY_REVISION, needs=SCHEDULES)
 async def every_field_is_replaced(env: Environment) -> None:
     """Also by None and by nothing, and back."""
     beside = schedule(env, "beside", 5)
@@ -206,7 +206,7 @@ async def every_field_is_replaced(env: Environment) -> None:
         old = new
 
 
-@case(COMPARED, REPEATED, needs=SCHEDULES)
+@case(BY_REVISION, REPEATED, needs=SCHEDULES)
 async def deleted(env: Environment) -> None:
     one, two, beside = schedule(env, "s", 1), schedule(env, "s", 2, version=2), schedule(env, "s2", 1)
     await add(env, one, beside)
@@ -249,7 +249,7 @@ async def not_the_row_that_it_was(env: Environment) -> None:
     assert await env.all_ids() == []
 
 
-@case(UNIQUE, COMPARED, needs=SCHEDULES)
+@case(UNIQUE, BY_REVISION, needs=SCHEDULES)
 async def one_name_in_two_queues(env: Environment) -> None:
     one = schedule(env, "s", 1, queue=env.q("a"))
     other = schedule(env, "s", 1, queue=env.q("b"), version=2)

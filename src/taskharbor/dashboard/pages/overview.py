@@ -17,8 +17,8 @@ async def overview(reading: StoreReading, query: PageQuery) -> PageContent:
     """The first page."""
     span = query.one_of("span", tuple(SPANS), DEFAULT_SPAN)
     found = await read_busiest_rows(reading.driver, reading.now, MAX_QUEUES)
-    looked = read_attention(reading.driver, reading.now, found, reading.declared)
-    points = await reading.part("what needs you", looked, None)
+    attention = read_attention(reading.driver, reading.now, found, reading.declared)
+    points = await reading.part("what needs you", attention, None)
     figures = await reading.part("charts", read_figures(reading.driver, reading.now, span, among=found.names), None)
     data = {
         "at": reading.now,

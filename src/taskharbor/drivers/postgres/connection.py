@@ -54,7 +54,7 @@ class LibpqConnection:
     until = math.inf  # when that call is given up
     late = False  # whether the call is one of these
     idle_since = 0.0
-    heard: Callable[[str | None], None] | None = None  # gets each notification; None: the connection is lost
+    on_notify: Callable[[str | None], None] | None = None  # gets each notification; None: the connection is lost
     # Whether a call that is cancelled waits here until the server has stopped. If not, its runner stops or closes it.
     awaits_stop = False
 
@@ -217,9 +217,9 @@ class FastConnection(LibpqConnection):
         self._note_loss()
 
     def _note_loss(self) -> None:
-        heard, self.heard = self.heard, None
-        if heard is not None:
-            heard(None)
+        on_notify, self.on_notify = self.on_notify, None
+        if on_notify is not None:
+            on_notify(None)
 
     async def _received(self) -> PGresult:
         try:
@@ -278,8 +278,8 @@ class FastConnection(LibpqConnection):
         try:
             self._pgconn.consume_input()
             self._take()
-            while self.heard is not None and (notify := self._pgconn.notifies()) is not None:
-                self.heard(notify.extra.decode())
+            while self.on_notify is not None and (notify := self._pgconn.notifies()) is not None:
+                self.on_notify(notify.extra.decode())
         except psycopg.Error as error:
             self._unwatch()
             self._end(error)

@@ -154,7 +154,7 @@ class Runner:
         """Close the connections that no call has used for a while. One stays."""
         self.shared.trimming = None
         idle, now = list(self.shared.idle), self.time()
-        stays = next((each for each in idle if each.heard is not None), idle[-1] if idle else None)
+        stays = next((each for each in idle if each.on_notify is not None), idle[-1] if idle else None)
         for connection in idle:
             if connection is not stays and connection.idle_since <= now - IDLE_S:
                 with contextlib.suppress(ValueError):  # another thread has taken it

@@ -1,8 +1,8 @@
 """Outcomes and extended leases as programs: plain outcomes in batches of one statement, those that spawn alone.
 
 A statement over several jobs waits for none of them. A job that another transaction has locked at that moment (one
-that depends on it, an extend on its way) stays as it is and comes back as `JobLocked`, for the runner to send again. In
-a transaction that a single job owns no other job is held up, and the lock is waited for.
+that depends on it, an extend on its way) stays as it is and comes back as `JobLocked`, for the runner to send again.
+Settling one job alone holds up no other, so it waits for the lock.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class HintListener:
         self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
         self._listening: FastConnection | None = None
         self.sweeps = False  # whether this is the waiter that sweeps
-        self._looks: list[float] = []  # when to poll next, in the loop's time
+        self._extra_polls: list[float] = []  # when to poll next, in the loop's time
         self._empty_hints = 0
         self._polled = False
         self._registered = False
@@ -103,8 +103,8 @@ class HintListener:
         poll_at = min(loop.time() + (LISTENING_S if self.is_listening else POLL_S), deadline)
         while not waiter.done():
             now = loop.time()
-            self._looks = [moment for moment in self._looks if moment > now]
-            until = min([poll_at, *self._looks])
+            self._extra_polls = [moment for moment in self._extra_polls if moment > now]
+            until = min([poll_at, *self._extra_polls])
             sweeps = self.sweeps and self.is_listening
             await asyncio.wait([waiter], timeout=max(min(until - now, SWEEP_S if sweeps else math.inf), 0))
             if loop.time() >= until:
@@ -146,7 +146,7 @@ class HintListener:
                 async with self._pool.listener(self._options.listen) as connection:
                     await connection.ask(f"listen {quoted(self.channel)}")
                     if connection.prepares or self._options.listen:  # else a pooler lends another session to each call
-                        connection.heard = self._on_hint
+                        connection.on_notify = self._on_hint
                         self._listening = connection
                     await self._try_to_sweep(connection)
             elif not self.sweeps and self._listening.is_idle:
@@ -163,7 +163,7 @@ class HintListener:
             self._listening, self.sweeps = None, False
         elif not queue:
             now = asyncio.get_running_loop().time()
-            self._looks = [now + seconds for seconds in LOOK_AGAIN_S]
+            self._extra_polls = [now + seconds for seconds in LOOK_AGAIN_S]
         for waiter, queues in self._waiters.items():
             if (not queue or queue in queues) and not waiter.done():
                 waiter.set_result(bool(queue))
@@ -175,6 +175,6 @@ class HintListener:
                 await self._pool.run(self._unregister, within=LEAVING_S)
         connection, self._listening = self._listening, None
         if connection is not None:
-            connection.heard = None
+            connection.on_notify = None
             if self._options.listen is not None:
                 await connection.close()

@@ -61,8 +61,8 @@ async def read_audit(store: RedisStore, wanted: AuditQuery) -> AuditPage:
         start = min(start, b"%b%b\n" % (digits_of(at), id.encode()))
     stop = digits_of(wanted.since) if wanted.since is not None else b"0"
     items: list[StoredAudit] = []
-    looked, cursor = 0, None
-    while looked < MAX_SCANNED_AUDIT:
+    scanned, cursor = 0, None
+    while scanned < MAX_SCANNED_AUDIT:
         missing = wanted.limit + 1 - len(items)
         args = ScriptCall(
             "read_audit",
@@ -71,7 +71,7 @@ async def read_audit(store: RedisStore, wanted: AuditQuery) -> AuditPage:
             stop=binary(stop),
             by=wanted.by if wanted.by is not None else False,
             most=missing,
-            looks=min(LOOKED_SLICE if wanted.by is not None else missing, LOOKED_SLICE, MAX_SCANNED_AUDIT - looked),
+            looks=min(LOOKED_SLICE if wanted.by is not None else missing, LOOKED_SLICE, MAX_SCANNED_AUDIT - scanned),
         )
         found, number, last, more = await store.run(args)
         for place, data in zip(found[::2], found[1::2], strict=True):
@@ -80,7 +80,7 @@ async def read_audit(store: RedisStore, wanted: AuditQuery) -> AuditPage:
             if len(items) == wanted.limit:
                 return AuditPage(tuple(items), encode_place(items[-1].at, items[-1].id))
             items.append(entry)
-        looked += number
+        scanned += number
         if not more:
             return AuditPage(tuple(items))
         start = last

@@ -374,10 +374,10 @@ class ClusterRouter(Router):
 
     # Housekeeping
 
-    async def worth_a_visit(self, queues: Sequence[str]) -> list[str]:
+    async def to_visit(self, queues: Sequence[str]) -> list[str]:
         return list(queues)
 
-    async def strays(self, pace_ms: int) -> list[str]:
+    async def queues_of_others(self, pace_ms: int) -> list[str]:
         """Queues in which messages were expected lately, and a few of all others: those may be forgotten."""
         if await self.endpoint.ask("EXISTS", TENDED, key=TENDED):
             return []

@@ -160,8 +160,8 @@ class RespConnection(asyncio.Protocol):
             return
         if waiter is None or len(self._replies) > self._wanted:
             first = self._replies[0] if self._replies else None  # such as "max number of clients reached"
-            said = f": {first}" if isinstance(first, Exception) else ""
-            self._fail(ConnectionError(f"more replies than commands{said}"))
+            detail = f": {first}" if isinstance(first, Exception) else ""
+            self._fail(ConnectionError(f"more replies than commands{detail}"))
         elif len(self._replies) == self._wanted and not waiter.done():
             waiter.set_result(self._replies)
 

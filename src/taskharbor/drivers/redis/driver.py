@@ -68,7 +68,7 @@ class _Opened:
             endpoint.connection,
             partial(arrivals, self.store),
             partial(claim, self.store),
-            self._look,
+            self._poll,
             endpoint.options.database,
         )
         self._reserved_at = (0, 0.0)  # the latest `now` of a reserve, and when that was
@@ -88,7 +88,7 @@ class _Opened:
             return False
         return not await holds_any(self.store, queues)
 
-    async def _look(self, queues: Sequence[str]) -> float | None:
+    async def _poll(self, queues: Sequence[str]) -> float | None:
         now, at = self._reserved_at
         return await next_work(self.reader, queues, now + int((monotonic() - at) * 1000) if now else 0)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from taskharbor.drivers.base import FLOW_CANCELLED_REASON, MAX_SCANNED_FLOWS
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.queries import FlowQuery
-from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids
+from taskharbor.drivers.redis.id_walk import IdWalk, JobPlace, WalkSource, found_ids
 from taskharbor.drivers.redis.records import moment_of
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.scripts import ScriptCall, binary
@@ -53,12 +53,12 @@ async def _read_part(store: RedisStore, flow: str, home: str, queues: list[str] 
             found |= dict(zip(part, await store.run(ScriptCall("read_jobs", home=home, jobs=jobs)), strict=True))
 
 
-async def flow_ids(store: RedisStore, flow: str) -> list[FoundId]:
+async def flow_ids(store: RedisStore, flow: str) -> list[JobPlace]:
     """The ids of a flow's jobs, with their queues."""
-    found: list[FoundId] = []
+    found: list[JobPlace] = []
     for home, queues in await store.router.flow_parts(flow):
         _, replies = await store.run(ScriptCall("read_flow", home=home, flow=flow, queues=queues, most=0))
-        found += [FoundId(id.decode(errors="replace"), id, queue.decode()) for queue, id in replies]
+        found += [JobPlace(id.decode(errors="replace"), id, queue.decode()) for queue, id in replies]
     return found
 
 
@@ -123,14 +123,14 @@ class FlowPages:
             count=wanted.limit + 1,
             page=PAGE_SIZE,
         )
-        self._ahead: list[FoundId] = []  # taken, and of the flow that comes next
+        self._ahead: list[JobPlace] = []  # taken, and of the flow that comes next
 
     async def page(self) -> FlowPage:
         """The page. It ends with a cursor unless everything behind it was looked at."""
-        items, looked, last = list[FlowInfo](), 0, self._wanted.after
-        while looked < MAX_SCANNED_FLOWS:
-            flows = await self._take(min(PAGE_SIZE, self._wanted.limit + 1, MAX_SCANNED_FLOWS - looked))
-            looked += len(flows)
+        items, scanned, last = list[FlowInfo](), 0, self._wanted.after
+        while scanned < MAX_SCANNED_FLOWS:
+            flows = await self._take(min(PAGE_SIZE, self._wanted.limit + 1, MAX_SCANNED_FLOWS - scanned))
+            scanned += len(flows)
             for id, found in zip(flows, await self._read(flows), strict=True):
                 if found is not None and self._wanted.fits(found):
                     if len(items) == self._wanted.limit:
@@ -145,9 +145,9 @@ class FlowPages:
     def _is_over(self) -> bool:
         return self._walk.is_over and not self._ahead
 
-    async def _take(self, count: int) -> dict[str, list[FoundId]]:
+    async def _take(self, count: int) -> dict[str, list[JobPlace]]:
         """The next flows, each with the queues that it is in."""
-        flows: dict[str, list[FoundId]] = {}
+        flows: dict[str, list[JobPlace]] = {}
         while True:
             some = self._ahead or await self._walk.take(1)
             self._ahead = []
@@ -176,10 +176,10 @@ class FlowPages:
         for source, (flows, after) in zip(sources, replies, strict=True):
             source.ids, source.after = found_ids(source.queue, flows)[::-1], after
 
-    async def _read(self, flows: dict[str, list[FoundId]]) -> list[FlowInfo | None]:
+    async def _read(self, flows: dict[str, list[JobPlace]]) -> list[FlowInfo | None]:
         """How these flows are; None for one that has no jobs left."""
 
-        def args(home: str, some: list[FoundId]) -> ScriptCall:
+        def args(home: str, some: list[JobPlace]) -> ScriptCall:
             return ScriptCall(
                 "read_steps", home=home, parts=[part for one in some for part in (one.queue, binary(one.data))]
             )

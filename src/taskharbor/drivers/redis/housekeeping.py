@@ -107,7 +107,7 @@ class Housekeeper:
         end = asyncio.get_running_loop().time() + ROUND_S
         own = await self._safely("the queues of this worker", self._next_own()) or []
         await self._visit_all(own, end)
-        others = await self._safely("the queues of others", self._store.router.strays(STRAYS_PACE_MS)) or []
+        others = await self._safely("the queues of others", self._store.router.queues_of_others(STRAYS_PACE_MS)) or []
         await self._visit_all([queue for queue in others if queue not in self._queues], end)
         self.rounds += 1
         self._first.set()
@@ -118,7 +118,7 @@ class Housekeeper:
             del self._queues[queue]
             self._queues[queue] = None
         await self._store.router.use_queues(first)
-        return await self._store.router.worth_a_visit(first)
+        return await self._store.router.to_visit(first)
 
     async def _visit_all(self, queues: Sequence[str], end: float) -> None:
         loop, waiting = asyncio.get_running_loop(), list(queues)

@@ -16,7 +16,7 @@ from taskharbor.model.safe_repr import shown
 FIRST_SHARE = 2  # the first ids of all sources take at most one part in this many of what a walk may fetch
 
 
-class FoundId(NamedTuple):
+class JobPlace(NamedTuple):
     """An id, as text and as it is stored, and the queue it was found in."""
 
     text: str
@@ -32,7 +32,7 @@ class WalkSource:
 
     __slots__ = ("after", "ids", "queue")
 
-    def __init__(self, queue: str, after: bytes | None, ids: Sequence[FoundId] = ()) -> None:
+    def __init__(self, queue: str, after: bytes | None, ids: Sequence[JobPlace] = ()) -> None:
         self.queue = queue
         self.after = after
         self.ids = list(reversed(ids))
@@ -83,9 +83,9 @@ class IdWalk:
     def is_over(self) -> bool:
         return not self._heads and not self._empty
 
-    async def take(self, count: int) -> list[FoundId]:
+    async def take(self, count: int) -> list[JobPlace]:
         """The next ids, fewer than `count` only if there are no more or the walk may fetch no more."""
-        taken: list[FoundId] = []
+        taken: list[JobPlace] = []
         while len(taken) < count and await self._fill():
             _, _, source = heapq.heappop(self._heads)
             taken.append(source.ids.pop())
@@ -107,12 +107,12 @@ class IdWalk:
         return bool(self._heads)
 
 
-def found_ids(queue: str, ids: Iterable[bytes]) -> list[FoundId]:
+def found_ids(queue: str, ids: Iterable[bytes]) -> list[JobPlace]:
     """Ids of a queue; those that are not UTF-8 are shown with replacement characters."""
-    return [FoundId(id.decode(errors="replace"), id, queue) for id in ids]
+    return [JobPlace(id.decode(errors="replace"), id, queue) for id in ids]
 
 
-def in_order(ids: Iterable[FoundId], after: str | None, *, newest: bool) -> list[FoundId]:
+def in_order(ids: Iterable[JobPlace], after: str | None, *, newest: bool) -> list[JobPlace]:
     """Those that lie behind `after`, in the order of a walk."""
     behind = [one for one in ids if after is None or (one.text < after if newest else one.text > after)]
     return sorted(behind, key=lambda one: one.text, reverse=newest)

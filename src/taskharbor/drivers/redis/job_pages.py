@@ -15,7 +15,7 @@ from taskharbor.drivers.base import MAX_SCANNED_JOBS
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.queries import JobQuery
 from taskharbor.drivers.redis.flows import flow_ids
-from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids, in_order
+from taskharbor.drivers.redis.id_walk import IdWalk, JobPlace, WalkSource, found_ids, in_order
 from taskharbor.drivers.redis.records import info_of
 from taskharbor.drivers.redis.resp import monotonic
 from taskharbor.drivers.redis.router import MAX_VISITED_QUEUES, sliced
@@ -80,12 +80,12 @@ class JobPages:
 
     async def page(self) -> Page:
         """The page. It ends with a cursor unless everything behind it was looked at."""
-        walk, items, looked = await self._walk(), list[JobInfo](), 0
-        while looked < MAX_SCANNED_JOBS:
-            missing, misfits = self._wanted.limit + 1 - len(items), looked - len(items)
+        walk, items, scanned = await self._walk(), list[JobInfo](), 0
+        while scanned < MAX_SCANNED_JOBS:
+            missing, misfits = self._wanted.limit + 1 - len(items), scanned - len(items)
             count = PAGE_SIZE if self._filters else min(PAGE_SIZE, missing + misfits)
-            batch = await walk.take(min(count, MAX_SCANNED_JOBS - looked))
-            looked += len(batch)
+            batch = await walk.take(min(count, MAX_SCANNED_JOBS - scanned))
+            scanned += len(batch)
             for one, reply in zip(batch, await self._read(batch), strict=True):
                 self._position = one.text
                 if not reply:
@@ -102,10 +102,10 @@ class JobPages:
             return Page(tuple(items))
         return Page(tuple(items), encode_cursor(self._position))
 
-    async def _read(self, batch: Sequence[FoundId]) -> list[Any]:
+    async def _read(self, batch: Sequence[JobPlace]) -> list[Any]:
         """For each id its record as th.whole_record returns it, or None, also for one that is in another state."""
 
-        def args(home: str, some: list[FoundId]) -> ScriptCall:
+        def args(home: str, some: list[JobPlace]) -> ScriptCall:
             jobs = [(binary(one.data), one.queue) for one in some]
             return ScriptCall("read_jobs", home=home, jobs=jobs, brief=not self._wanted.payloads, skip=self._skip)
 
@@ -114,7 +114,7 @@ class JobPages:
     # Where the ids come from
 
     async def _walk(self) -> IdWalk:
-        wanted, known, queues = self._wanted, list[FoundId](), list[str]()
+        wanted, known, queues = self._wanted, list[JobPlace](), list[str]()
         if wanted.flow_id is not None:
             known = await flow_ids(self._store, wanted.flow_id)
             known = [one for one in known if wanted.queue in (None, one.queue)]
@@ -135,7 +135,7 @@ class JobPages:
         )
         return self._walked
 
-    async def _in_state(self, lane: str, queues: Sequence[str]) -> tuple[list[FoundId], list[str]]:
+    async def _in_state(self, lane: str, queues: Sequence[str]) -> tuple[list[JobPlace], list[str]]:
         """The ids that a list or set of some queues holds, and the queues that have to be walked instead: all if they
         have few jobs, else the largest ones if more than MAX_STATE_IDS jobs are in this state. Very many queues are not
         asked how many jobs they have."""

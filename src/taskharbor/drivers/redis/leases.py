@@ -112,11 +112,11 @@ async def release(store: RedisStore, worker: str, now: int, keep: Sequence[str])
     """Give back what a worker holds, in the order of arrival, in slices."""
     router = store.router
 
-    def look(home: str, queues: Sequence[str]) -> tuple[str, Callable[[], Awaitable[list[Any]]]]:
+    def held_in(home: str, queues: Sequence[str]) -> tuple[str, Callable[[], Awaitable[list[Any]]]]:
         return home, partial(_leases_of, store, home, queues, worker, now, keep)
 
     names = await router.known_queues(partly=True)
-    found = await router.each([look(home, queues) for home, queues in router.parts(names)])
+    found = await router.each([held_in(home, queues) for home, queues in router.parts(names)])
     leases = [lease for part in found if not isinstance(part, BackendUnavailable) for lease in part]
     leases.sort(key=lambda lease: int(lease[2]))
     number = 0

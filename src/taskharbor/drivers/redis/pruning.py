@@ -23,10 +23,10 @@ async def prune(store: RedisStore, queues: Sequence[str], before: int, limit: in
     """Delete what finished before a moment; returns how many, at most `limit`."""
     kept_before = before + up_to_ms(EPOCH + store.endpoint.options.retention)
 
-    def look(home: str, some: list[str]) -> ScriptCall:
+    def script(home: str, some: list[str]) -> ScriptCall:
         return ScriptCall("prune_due", now=before, home=home, kept_before=kept_before, queues=some)
 
-    replies = await store.run_for_each(queues, queues, MAX_ASKED_QUEUES, look, partly=True)
+    replies = await store.run_for_each(queues, queues, MAX_ASKED_QUEUES, script, partly=True)
     due = [queue for queue, reply in zip(queues, replies, strict=True) if reply == 1]
     with counted_pruned() as done:
         for home, part in store.router.parts(due):

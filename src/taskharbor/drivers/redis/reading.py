@@ -306,12 +306,12 @@ MAX_LOOKS = 1000  # in one script, as no other call gets a turn meanwhile; the s
 
 async def heads(store: RedisStore, queues: Sequence[str], now: int, n: int) -> dict[str, QueueHead]:
     """The head of each of these queues, by name."""
-    looks = min(MAX_LOOKS, looks_for_each(queues))
+    most = min(MAX_LOOKS, looks_for_each(queues))
 
     def args(home: str, some: list[str]) -> ScriptCall:
-        return ScriptCall("heads", now=now, home=home, queues=some, wanted=n, looks=looks)
+        return ScriptCall("heads", now=now, home=home, queues=some, wanted=n, looks=most)
 
-    replies = await store.run_for_each(queues, queues, MAX_LOOKS // looks, args)
+    replies = await store.run_for_each(queues, queues, MAX_LOOKS // most, args)
     return {queue: _head(queue, reply, n) for queue, reply in zip(queues, replies, strict=True)}
 
 

@@ -72,7 +72,7 @@ class Router:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._reserves = 0
-        self._strays: bytes = b"0"  # how far the queues of others were walked
+        self._others_cursor: bytes = b"0"  # how far the queues of others were walked
 
     # Dividing a call
 
@@ -193,20 +193,21 @@ class Router:
 
     # Housekeeping
 
-    async def worth_a_visit(self, queues: Sequence[str]) -> list[str]:
+    async def to_visit(self, queues: Sequence[str]) -> list[str]:
         """Which of these queues may need looking after."""
         keys = [f"{{{queue}}}:{name}" for queue in queues for name in ("completed", "th:watched", "th:blocked")]
         if not keys or not await self.endpoint.ask("EXISTS", *keys):
             return []
         return list(queues)
 
-    async def strays(self, pace_ms: int) -> list[str]:
+    async def queues_of_others(self, pace_ms: int) -> list[str]:
         """Queues of others that may need looking after; none if another worker did that in the last `pace_ms`."""
         if await self.endpoint.ask("EXISTS", TENDED, key=TENDED):
             return []
         if not await self.endpoint.write("SET", TENDED, "1", "NX", "PX", pace_ms, key=TENDED):
             return []
-        self._strays, found = await ask_shared(self.endpoint, "SSCAN", WATCHED, self._strays, "COUNT", STRAYS)
+        cursor = self._others_cursor
+        self._others_cursor, found = await ask_shared(self.endpoint, "SSCAN", WATCHED, cursor, "COUNT", STRAYS)
         return [name.decode() for name in found]
 
     async def visited(self, queue: str, posted: int, unnoted: Sequence[bytes], idle: bool) -> None:

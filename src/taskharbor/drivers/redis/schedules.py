@@ -213,19 +213,19 @@ class DueLook(NamedTuple):
 
 async def list_due_schedules(store: RedisStore, wanted: DueQuery) -> SchedulePage:
     """A page of due schedules, and when the next one will be."""
-    while (due := await _look(store, wanted)) is None:
+    while (due := await _find_due(store, wanted)) is None:
         pass
     page = due.entries[: wanted.limit]
     rows = tuple(await _read(store, page))
     if not page or not (due.is_cut or len(due.entries) > len(page)):
         return SchedulePage(rows, None, due.upcoming)
     last_at, last_name = _moment_of(page[-1].member), page[-1].name
-    assert last_at is not None  # _look checked both
+    assert last_at is not None  # _find_due checked both
     assert last_name is not None
     return SchedulePage(rows, encode_due(last_at, last_name), due.upcoming)
 
 
-async def _look(store: RedisStore, wanted: DueQuery) -> DueLook | None:
+async def _find_due(store: RedisStore, wanted: DueQuery) -> DueLook | None:
     """Find the places that are due, of all queues in one order. None: some could not be read, as another program wrote
     them. They were removed, and another look finds what lies behind them."""
     count = min(wanted.limit + 1, max(MIN_PLACES, MAX_PLACES // len(wanted.queues)))

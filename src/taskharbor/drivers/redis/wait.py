@@ -31,11 +31,11 @@ SURE_WINS = 20  # claims won in a row, after which there seem to be no others
 
 LastArrivals = Callable[[Sequence[str]], Awaitable[dict[str, int]]]
 Claim = Callable[[str, str], Awaitable[bool]]
-Look = Callable[[Sequence[str]], Awaitable[float | None]]
+Poll = Callable[[Sequence[str]], Awaitable[float | None]]
 
 
 class ArrivalHints:
-    """The waiters of one driver. `claim`: store the name of a claim in a queue, unless it is there; `look`: in how many
+    """The waiters of one driver. `claim`: store the name of a claim in a queue, unless it is there; `poll`: in how many
     seconds a reserve may find something, 0 or less for now, None for never."""
 
     def __init__(
@@ -43,13 +43,13 @@ class ArrivalHints:
         connect: Callable[[], Awaitable[RespConnection]],
         last_arrivals: LastArrivals,
         claim: Claim,
-        look: Look,
+        poll: Poll,
         database: int = 0,
     ) -> None:
         self._connect = connect
         self._last_arrivals = last_arrivals
         self._claim = claim
-        self._look = look
+        self._poll = poll
         self._wake = wake(database)
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
         self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
@@ -100,7 +100,7 @@ class ArrivalHints:
 
     async def _look_around(self, queues: Sequence[str]) -> float | None:
         try:
-            return await self._look(queues)
+            return await self._poll(queues)
         except BackendUnavailable:
             raise
         except DriverError:  # a damaged key, which a reserve moves aside
@@ -129,10 +129,10 @@ class ArrivalHints:
         except TaskHarborError:
             return True  # nobody knows, as on a full server: the reserve finds out
 
-    def _hear(self, queue: str, said: bytes) -> None:
+    def _hear(self, queue: str, message: bytes) -> None:
         if not any(queue in queues for queues in self._waiters.values()):
             return None  # the next wait sees the number
-        number, _, count = said.partition(b" ")
+        number, _, count = message.partition(b" ")
         if not (number.isdigit() and count.isdigit() and 0 < int(count) <= MAX_CLAIMED):
             return self._end_waits(queue)
         task = asyncio.create_task(self._try_claim(queue, int(number), int(count)), name="taskharbor-claim")

@@ -58,15 +58,15 @@ _PLACES = {
     ),
 }
 MAX_SORTED_JOBS = MAX_SCANNED_JOBS  # ready or inflight ones; beside more of them, all jobs are read by id
-_COMPARED = {"fingerprint": "coalesce(fingerprint, '')"}  # where NULL stands for empty
+_OPERANDS = {"fingerprint": "coalesce(fingerprint, '')"}  # where NULL stands for empty
 _ERRORS = {
     "error_class": "coalesce(error_class, '') = :error_class",
     "error_name": "coalesce(substr(error_class, -1 - length(:error_name)) = '.' || :error_name, 0)",
 }
-_AT = "CASE WHEN state IN (0, 1, 2) OR finished_at IS NULL THEN created_at ELSE finished_at END"
+_ENDED_OR_CREATED = "CASE WHEN state IN (0, 1, 2) OR finished_at IS NULL THEN created_at ELSE finished_at END"
 
 
-class Looked(NamedTuple):
+class Scanned(NamedTuple):
     """A job, a flow or an entry of the audit that was looked at: its id or place, what to keep of it, and whether it
     belongs to the page."""
 
@@ -75,7 +75,7 @@ class Looked(NamedTuple):
     fits: Any
 
 
-Look: TypeAlias = Callable[[str | None, int], Sequence[Looked]]  # (id, count) → up to `count` behind that id
+Scan: TypeAlias = Callable[[str | None, int], Sequence[Scanned]]  # (id, count) → up to `count` behind that id
 
 
 def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
@@ -95,38 +95,38 @@ def _conditions(wanted: JobQuery, given: dict[str, Any]) -> str:
     """What a job must be, as SQL; adds the moments to `given`."""
     names = wanted.names()
     errors = [_ERRORS[name] for name in _ERRORS if names.pop(name, None) is not None]
-    wheres = [f"{_COMPARED.get(column, column)} = :{column}" for column in names]
+    wheres = [f"{_OPERANDS.get(column, column)} = :{column}" for column in names]
     if errors:
         wheres.append(f"({' OR '.join(errors)})")
     if wanted.state is not None:
         wheres.append(_IN_STATE[wanted.state])
     if wanted.since is not None:
         given["since"] = to_us(wanted.since)
-        wheres.append(f"{_AT} >= :since")
+        wheres.append(f"{_ENDED_OR_CREATED} >= :since")
     if wanted.until is not None:
         given["until"] = to_us(wanted.until)
-        wheres.append(f"{_AT} < :until")
+        wheres.append(f"{_ENDED_OR_CREATED} < :until")
     return " AND ".join(wheres) or "1"
 
 
-def walk(after: str | None, limit: int, left: int, look: Look) -> tuple[list[Any], str | None]:
+def walk(after: str | None, limit: int, left: int, scan: Scan) -> tuple[list[Any], str | None]:
     """What a page consists of, and the place behind which the next one begins; looks at `left` records at most."""
     found: list[Any] = []
     last = ""  # the id of the last one found
     count = limit + 1
     while left > 0:
         count = min(count, left)
-        looked = look(after, count)
-        for id, kept, fits in looked:
+        scanned = scan(after, count)
+        for id, kept, fits in scanned:
             if fits:
                 if len(found) == limit:
                     return found, last
                 found.append(kept)
                 last = id
-        if len(looked) < count:
+        if len(scanned) < count:
             return found, None
         left -= count
-        after, count = looked[-1].id, 2 * count
+        after, count = scanned[-1].id, 2 * count
     return found, after
 
 
@@ -134,48 +134,48 @@ def _cursor(last: str | None) -> str | None:
     return None if last is None else encode_cursor(last)
 
 
-def _in_order(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any]) -> Look:
+def _in_order(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any]) -> Scan:
     """Looks at jobs in the order of their ids, in the index that has the fewest others."""
     behind, order = ("id < :after", "DESC") if wanted.newest else ("id > :after", "ASC")
     start = b"" if wanted.newest else ""  # every blob comes after every text
-    looked = f"SELECT id, num, {fits} FROM taskharbor_jobs INDEXED BY"
+    scanned = f"SELECT id, num, {fits} FROM taskharbor_jobs INDEXED BY"
     if wanted.flow_id is not None:
-        sql = f"{looked} taskharbor_jobs_flow WHERE flow_id = :flow_id AND {behind}"
+        sql = f"{scanned} taskharbor_jobs_flow WHERE flow_id = :flow_id AND {behind}"
     elif wanted.state in _INDEXED:
-        sql = f"{looked} taskharbor_jobs_state WHERE state = {_INDEXED[wanted.state]} AND {LISTED} AND {behind}"
+        sql = f"{scanned} taskharbor_jobs_state WHERE state = {_INDEXED[wanted.state]} AND {LISTED} AND {behind}"
         if wanted.state is State.DLQ:  # those in an unknown state, if there are any, have to be sorted
-            sql += f" UNION ALL {looked} taskharbor_jobs_unknown WHERE {UNKNOWN_STATE} AND {behind}"
+            sql += f" UNION ALL {scanned} taskharbor_jobs_unknown WHERE {UNKNOWN_STATE} AND {behind}"
     else:
-        sql = f"{looked} taskharbor_jobs_id WHERE {behind}"
+        sql = f"{scanned} taskharbor_jobs_id WHERE {behind}"
     sql += f" ORDER BY id {order} LIMIT :count"
 
-    def look(after: str | None, count: int) -> list[Looked]:
+    def scan(after: str | None, count: int) -> list[Scanned]:
         rows = session.execute(sql, {**given, "after": start if after is None else after, "count": count}).fetchall()
-        return [Looked(*row) for row in rows]
+        return [Scanned(*row) for row in rows]
 
-    return look
+    return scan
 
 
-def _few(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any]) -> Look | None:
+def _few(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any]) -> Scan | None:
     """Looks at the jobs that are ready or inflight, sorted by id; None if they are many, or others are asked for."""
     if wanted.flow_id is not None or wanted.state not in _PLACES:
         return None
     most = MAX_SORTED_JOBS
     queue = "WHERE name = :queue" if wanted.queue is not None else ""
-    jobs: dict[int, Looked] = {}
+    jobs: dict[int, Scanned] = {}
     for place in _PLACES[wanted.state]:
         sql = f"SELECT id, num, {fits} FROM taskharbor_queues CROSS JOIN {place} {queue} LIMIT :count"
         rows = session.execute(sql, {**given, "count": most + 1}).fetchall()
-        jobs.update({row[1]: Looked(*row) for row in rows})
+        jobs.update({row[1]: Scanned(*row) for row in rows})
         if len(jobs) > most:
             return None
     ordered = sorted(jobs.values(), reverse=wanted.newest)
 
-    def look(after: str | None, count: int) -> list[Looked]:
+    def scan(after: str | None, count: int) -> list[Scanned]:
         behind = [job for job in ordered if after is None or (job.id < after if wanted.newest else job.id > after)]
         return behind[:count]
 
-    return look
+    return scan
 
 
 def list_flows(session: ReadSession, wanted: FlowQuery) -> FlowPage:
@@ -183,11 +183,11 @@ def list_flows(session: ReadSession, wanted: FlowQuery) -> FlowPage:
     behind, order, start = ("flow.id < ?", "DESC", b"") if wanted.newest else ("flow.id > ?", "ASC", "")
     sql = f"{FLOWS} WHERE {behind} ORDER BY flow.id {order} LIMIT ?"
 
-    def look(after: str | None, count: int) -> list[Looked]:
+    def scan(after: str | None, count: int) -> list[Scanned]:
         flows = [_flow(*row) for row in session.all(sql, start if after is None else after, count)]
-        return [Looked(flow.id, flow, wanted.fits(flow)) for flow in flows]
+        return [Scanned(flow.id, flow, wanted.fits(flow)) for flow in flows]
 
-    found, last = walk(wanted.after, wanted.limit, MAX_SCANNED_FLOWS, look)
+    found, last = walk(wanted.after, wanted.limit, MAX_SCANNED_FLOWS, scan)
     return FlowPage(tuple(found), _cursor(last))
 
 
@@ -223,12 +223,12 @@ def list_audit(session: ReadSession, wanted: AuditQuery) -> AuditPage:
         "who": None if wanted.by is None else wanted.by.encode(),
     }
 
-    def look(after: str | None, count: int) -> list[Looked]:
+    def scan(after: str | None, count: int) -> list[Scanned]:
         at, id = _start(wanted) if after is None else _place(after)
         rows = session.execute(AUDIT, {**given, "at": at, "id": id, "count": count}).fetchall()
-        return [Looked(f"{at} {id.hex()}", row, fits) for at, id, row, fits in rows]
+        return [Scanned(f"{at} {id.hex()}", row, fits) for at, id, row, fits in rows]
 
-    found, last = walk(None, wanted.limit, MAX_SCANNED_AUDIT, look)
+    found, last = walk(None, wanted.limit, MAX_SCANNED_AUDIT, scan)
     entries = (_entry(*session.one(LOAD_AUDIT, row)) for row in found)
     return AuditPage(
         tuple(entry for entry in entries if entry is not None), None if last is None else _audit_cursor(last)

@@ -194,15 +194,15 @@ class DueJob(NamedTuple):
 
 def heads(session: ReadSession, names: Sequence[str], now: datetime, n: int) -> list[QueueHead]:
     """The head of each of these queues, in their order."""
-    looks = looks_for_each(names)
-    return [_head(session, name, to_us(now), n, looks) for name in names]
+    most = looks_for_each(names)
+    return [_head(session, name, to_us(now), n, most) for name in names]
 
 
-def _head(session: ReadSession, name: str, now: int, n: int, looks: int) -> QueueHead:
+def _head(session: ReadSession, name: str, now: int, n: int, most: int) -> QueueHead:
     row = session.one(QUEUE_TIME, name)
     if row is None:
         return QueueHead(name)
-    head = _QueueAt(session, name, row[0], now, looks)
+    head = _QueueAt(session, name, row[0], now, most)
     if head.is_early_for_many():
         return QueueHead(name, oldest_known=False, next_known=n == 0)
     oldest, following = head.oldest(), head.next(n, bool(row[1])) if n else ()
@@ -218,9 +218,9 @@ def _head(session: ReadSession, name: str, now: int, n: int, looks: int) -> Queu
 class _QueueAt:
     """A queue that stands at one moment, read at another."""
 
-    def __init__(self, session: ReadSession, name: str, at: int, now: int, looks: int) -> None:
-        self._session, self._name, self._at, self._now, self._looks = session, name, at, now, looks
-        self._early = self._between(LEASED, looks) if now < at else []
+    def __init__(self, session: ReadSession, name: str, at: int, now: int, most: int) -> None:
+        self._session, self._name, self._at, self._now, self._most = session, name, at, now, most
+        self._early = self._between(LEASED, most) if now < at else []
 
     def _between(self, state: int, count: int) -> list[DueJob]:
         after, until = sorted((self._at, self._now))
@@ -230,18 +230,18 @@ class _QueueAt:
         """Whether many stand in line that are not ready at this earlier moment: all would have to be passed over."""
         if self._now >= self._at:
             return False
-        return len(self._early) + len(self._between(WAITING, self._looks)) >= self._looks
+        return len(self._early) + len(self._between(WAITING, self._most)) >= self._most
 
     def oldest(self) -> int | bool | None:
         """Since when the oldest waits; None: none does; False: not known."""
-        given = {"queue": self._name, "now": self._now, "looks": self._looks}
-        in_line, looked = self._session.execute(OLDEST_IN_LINE, given).fetchall()[0]
-        if looked >= self._looks:
+        given = {"queue": self._name, "now": self._now, "looks": self._most}
+        in_line, scanned = self._session.execute(OLDEST_IN_LINE, given).fetchall()[0]
+        if scanned >= self._most:
             return False
         found = [in_line] if in_line is not None else []
         if self._now > self._at:
             found += [job.moment for job in self._between(LEASED, 1)]  # since the end of the lease
-            for count in (FEW, self._looks):
+            for count in (FEW, self._most):
                 scheduled = self._between(WAITING, count)
                 oldest = min((job.time for job in scheduled), default=None)
                 # A job is due at its moment, or later if it was stored later: none that follows is due before this one.
@@ -258,8 +258,8 @@ class _QueueAt:
         freed: Counter[str | None] = Counter()  # places in groups; fewer than none: leases that hold at this moment
         freed.subtract(job.group for job in self._early)
         if self._now > self._at:
-            scheduled, expired = self._between(WAITING, self._looks), self._between(LEASED, self._looks)
-            if len(scheduled) + len(expired) >= self._looks:
+            scheduled, expired = self._between(WAITING, self._most), self._between(LEASED, self._most)
+            if len(scheduled) + len(expired) >= self._most:
                 return None
             for job in sorted(scheduled):  # by num, as move_clock does
                 joining.setdefault(job.group, []).append(job.place(job.time))
@@ -268,8 +268,8 @@ class _QueueAt:
             freed.update(job.group for job in expired)
         ungrouped = [*self._session.all(READY, self._name, None, self._now, n), *joining.pop(None, [])]
         groups, is_behind = [], self._now < self._at  # then groups in line may have no member that is ready
-        turns = self._turns(self._looks if is_behind else n + len(freed), joining)
-        if is_behind and len(turns) >= self._looks:
+        turns = self._turns(self._most if is_behind else n + len(freed), joining)
+        if is_behind and len(turns) >= self._most:
             return None
         for group, room in turns:
             capacity = min(n, room + freed[group])

@@ -1,8 +1,8 @@
 """What becomes of a job that was reserved: its lease is extended or given back, or an outcome ends it. Each outcome is
 checked whole before anything of it is written.
 
-Nearly all outcomes are plain acks, and a run of them is one statement. What that statement does not match takes the
-long way: the row is loaded, a refusal or a repeat is recognised, and flows and groups are updated.
+Nearly all outcomes are plain acks, and a run of them is one statement. Outcomes that it does not match are
+settled one by one: the row is loaded, a refusal or a repeat is recognised, and flows and groups are updated.
 """
 
 from __future__ import annotations

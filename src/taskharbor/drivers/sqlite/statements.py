@@ -1,9 +1,9 @@
 """The SQL statements: one file each in `sql/`, read once, used by name.
 
 In them `{columns}` stands for all columns of a job, `{light}` for the same without payload, result and trail, which may
-be large. `{unknown}` is the condition that a job is in an unknown state, `{stopped}` that it is in that or dead or
-cancelled. `{has_jobs}` is the condition of has_jobs.sql. `{now}` is the parameter `now` of a caller whose last reading
-of the store's clock had `stepped`, as the store sees it: see store_clock.py.
+be large. `{unknown}`, `{stopped}` and `{has_jobs}` are conditions: the state of a job is unknown; it is unknown, dead
+or cancelled; has_jobs.sql. `{now}` is the parameter `now` of a caller whose last reading of the store's clock had
+`stepped`, as the store sees it: see store_clock.py.
 """
 
 from __future__ import annotations

@@ -96,10 +96,10 @@ class QueueCollector(Collector):
             began = self._clock.monotonic()
             if began >= self._next_look:
                 self._next_look = began + self._every
-                self._look(began >= self._next_read)
+                self._refresh(began >= self._next_read)
             return _families(self._figures, self._up)
 
-    def _look(self, with_figures: bool) -> None:
+    def _refresh(self, with_figures: bool) -> None:
         began = self._clock.monotonic()
         self._up, found = False, QueueFigures()
         with_figures = with_figures or self._figures is None

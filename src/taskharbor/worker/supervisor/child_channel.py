@@ -47,7 +47,7 @@ class ChildChannel:
         orphaned: Callable[[threading.Event], None] = lambda left: None,
     ) -> None:
         self.dsn: str | None = None  # None: no other process can reach the store
-        self.offer: messages.Offer | None = None
+        self.abilities: messages.Abilities | None = None
         self.jobs_left = max_jobs  # how many jobs the worker may still take; None: any number
         self.suspect: messages.TakenLease | None = None  # the one job that this process is to run
         self.ready = False
@@ -67,7 +67,7 @@ class ChildChannel:
         self._reported: dict[str, messages.TakenLease] = {}
         self._fresh: set[str] = set()  # reported, and not yet in `held`
         self.notes: ProgressNotes | None = None  # None: the store keeps no progress
-        self._told: dict[str, Progress] = {}  # what was last sent of each job's progress, by token
+        self._sent_progress: dict[str, Progress] = {}  # what was last sent of each job's progress, by token
         self._on_lost: OnLost | None = None
         self._serve = threading.Event()  # a spare may serve, or has to end
         self._orphan = False  # the parent is gone: nothing that is sent arrives
@@ -117,7 +117,7 @@ class ChildChannel:
         """A heart that renews nothing as long as the parent does."""
         self._held, self._on_lost, self.notes = parts.held, on_lost, parts.notes
         self._heart = _SupervisedHeart(parts, gate, on_lost, watch, self)
-        self._send(messages.Ready(parts.settings.name, self.dsn, self.offer, self._schedules))
+        self._send(messages.Ready(parts.settings.name, self.dsn, self.abilities, self._schedules))
         self.ready = True
         return self._heart
 
@@ -163,7 +163,7 @@ class ChildChannel:
         due, notes = self._due(clock.monotonic()), list(written(fresh).items())
         sent = self._send(messages.Tick(worker.health(), self._gone(), due, notes))
         if sent:
-            self._told.update(fresh)
+            self._sent_progress.update(fresh)
         elif fresh and self.notes is not None:
             self.notes.gate.waiting = True
 
@@ -172,10 +172,12 @@ class ChildChannel:
         if self.notes is None or not self.notes.gate.waiting or not self.hands_on:
             return {}
         self.notes.gate.waiting = False
-        for token in [token for token in self._told if token not in self._held]:
-            del self._told[token]
+        for token in [token for token in self._sent_progress if token not in self._held]:
+            del self._sent_progress[token]
         held = list(self._held.items())
-        return {token: each.progress for token, each in held if each.progress not in (None, self._told.get(token))}
+        return {
+            token: each.progress for token, each in held if each.progress not in (None, self._sent_progress.get(token))
+        }
 
     def _gone(self) -> list[str]:
         with self._lock:

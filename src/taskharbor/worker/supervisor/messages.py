@@ -103,7 +103,7 @@ class Waiting(msgspec.Struct, frozen=True, tag=True):
     """A spare has imported everything."""
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Abilities(msgspec.Struct, frozen=True):
     """What a worker process can run, for the person who started it."""
 
     store: str  # its address without what may be secret
@@ -122,7 +122,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
     worker: str
     dsn: str | None
-    offer: Offer | None = None
+    abilities: Abilities | None = None
     schedules: bool = False
 
     def __repr__(self) -> str:

@@ -73,7 +73,7 @@ class Process:
         self.code: int | None = None
         self.stopped = False  # by SIGSTOP
         self.killed = False  # by us
-        self.told_to_end = False  # it ends on request
+        self.is_asked_to_end = False  # it ends on request
         self.why = ""  # why it is replaced
         self.silence_reported = False
         self.elsewhere = False  # its jobs are in a store that the supervisor does not know
@@ -125,14 +125,14 @@ class Process:
 
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
-        self.state, self.told_to_end = "retiring", True
+        self.state, self.is_asked_to_end = "retiring", True
         self.send(messages.ProcessOrder("retire"))
 
     def stop(self, *, hurry: bool = False) -> None:
         """Let it finish within its grace period and give back the rest; `hurry`: at once."""
         if self.state == "gone":
             return
-        self.state, self.told_to_end = "stopping", True
+        self.state, self.is_asked_to_end = "stopping", True
         self.send(messages.ProcessOrder("hurry" if hurry else "stop"))
         if not self.ready.is_set():
             self._signal(signal.SIGTERM)  # it may be busy importing; it holds nothing yet
@@ -142,7 +142,7 @@ class Process:
     def kill(self) -> None:
         """Kill it, with everything it started."""
         if self.state != "gone":
-            self.killed = self.told_to_end = True
+            self.killed = self.is_asked_to_end = True
             if self.pid and self.code is None:
                 process_end.kill(self.pid)
 
@@ -169,7 +169,7 @@ class Process:
     @property
     def done(self) -> bool:
         """Whether it exited because it has taken all the jobs that it may take."""
-        return self.code == 0 and self.tired.is_set() and not self.told_to_end
+        return self.code == 0 and self.tired.is_set() and not self.is_asked_to_end
 
     @property
     def cause(self) -> str:
@@ -199,7 +199,7 @@ class Process:
         self.code = code
         if self._popen is not None:
             self._popen.returncode = code
-        if self.pid and (not self.told_to_end or self.killed):
+        if self.pid and (not self.is_asked_to_end or self.killed):
             process_end.kill(self.pid)
 
     async def finish(self) -> None:

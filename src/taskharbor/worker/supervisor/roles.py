@@ -108,7 +108,7 @@ class RestartLoop:
             return
         if self.waits_for_change:
             await self._first_of(self._restart.wait())
-        elif process.told_to_end or process.done:
+        elif process.is_asked_to_end or process.done:
             self._report_end(process, 0.0)
         else:
             seconds = self._pause_after(process)
@@ -132,7 +132,7 @@ class RestartLoop:
     def _report_end(self, process: Process, seconds: float) -> None:
         if not process.pid:
             return  # ProcessNotStarted was emitted
-        if process.told_to_end:
+        if process.is_asked_to_end:
             self._observers.emit(ProcessEnded(process.pid, self.number, process.cause))
         elif process.done:
             self._observers.emit(ProcessReplaced(process.pid, self.number, process.why))

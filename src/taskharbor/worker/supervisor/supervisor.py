@@ -45,8 +45,8 @@ class Supervisor:
     """Runs worker processes until a signal ends it.
 
     `complain` prints one line for the person who started it. `on_store` is called with the address of the store when
-    the first process that uses it is ready, `on_offer` with what worker processes can run whenever that has changed,
-    and `on_end` when the end begins, with the seconds that it may take and the exit code.
+    the first process that uses it is ready, `on_abilities` with what worker processes can run whenever that has
+    changed, and `on_end` when the end begins, with the seconds that it may take and the exit code.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Supervisor:
         *,
         observers: Observers,
         on_store: Callable[[str], None] | None = None,
-        on_offer: Callable[[messages.Offer], None] = lambda offer: None,
+        on_abilities: Callable[[messages.Abilities], None] = lambda abilities: None,
         on_end: Callable[[float, int], None] = lambda seconds, code: None,
     ) -> None:
         self._settings = settings
@@ -68,9 +68,9 @@ class Supervisor:
         self._emit = observers.emit
         self._observers = observers
         self._on_store = on_store
-        self._on_offer = on_offer
+        self._on_abilities = on_abilities
         self._on_end = on_end
-        self._offer: messages.Offer | None = None
+        self._abilities: messages.Abilities | None = None
         self._clock = StoreClock()
         self._fleet: dict[int, Process] = {}  # by process id
         self._heart: FleetHeart | None = None
@@ -188,9 +188,9 @@ class Supervisor:
                 self._on_store(ready.dsn)
         if self._heart is not None and self._heart.renews is not None:
             process.send(messages.Keeping(self._heart.renews))
-        if ready.offer is not None and ready.offer != self._offer:
-            self._offer = ready.offer
-            self._on_offer(ready.offer)
+        if ready.abilities is not None and ready.abilities != self._abilities:
+            self._abilities = ready.abilities
+            self._on_abilities(ready.abilities)
         self._emit(events.ProcessStarted(process.pid, process.number, ready.worker))
         self._declarations.ready(process)
 
@@ -245,7 +245,7 @@ class Supervisor:
             self._on_failure(process, process.failure)
         if process is self._spare.process:
             self._spare.died(self._clock.monotonic())
-            if not process.told_to_end:
+            if not process.is_asked_to_end:
                 self._emit(events.SpareDied(process.pid, process.cause))
         process.state = "gone"
         process.gone.set()
