@@ -1,17 +1,23 @@
-"""The path of a job in docs/architecture.md is the one that a job takes: traced on memory and SQLite."""
+"""The map and the paths in docs/architecture.md are the code's: what import-linter enforces, and what calls pass."""
 
 import asyncio
+import itertools
 import re
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from taskharbor import Harbor
+from taskharbor.observe.prometheus import PrometheusObserver, serve
+from tests.dashboard.site import Site, visit
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -30,6 +36,15 @@ def stored(driver: str, call: str) -> list[str]:
     table = PAGE.partition(f"\n**{driver}")[2]
     (row,) = [row for row in table.splitlines()[:12] if row.startswith(f"| {call} |")]
     return re.findall(r"`(src/[\w/]+\.py)`", row)
+
+
+def test_the_map_has_the_packages_in_the_rows_that_import_linter_enforces():
+    lines = [line.strip() for line in PAGE.partition("```text\n")[2].partition("```")[0].splitlines()]
+    tops = [line.strip("│").split("│") for above, line in itertools.pairwise(lines) if above[:1] in ("┌", "├")]
+    names = [[re.split(r"\s{2,}", cell.strip())[0].removesuffix(".py") for cell in row] for row in tops]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    enforced = [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
+    assert [set(", ".join(row).split(", ")) for row in names] == enforced
 
 
 @contextmanager
@@ -110,3 +125,35 @@ def test_the_page_has_a_path_for_every_driver_and_call():
     for driver in ("Memory", "SQLite", "Postgres", "Redis"):
         assert all(stored(driver, call) for call in ("enqueue", "reserve", "settle"))
     assert all(shared(heading) for heading in ("Enqueue", "Reserve", "Execute", "Settle"))
+
+
+def test_a_retry_in_the_dashboard_passes_the_files_of_the_page_in_their_order():
+    async def retry(site: Site) -> None:
+        await site.post(f"/jobs/{site.scene.done}/retry")  # is refused; imports modules
+        with traced() as files:
+            reply = await site.post(f"/jobs/{site.scene.dead}/retry")
+        assert reply.json() == {"done": "the job is ready"}
+        assert is_passed_in_order(shared("Retry in the dashboard"), files)
+
+    visit(retry)
+
+
+def test_a_metric_passes_the_files_of_the_page_in_their_order():
+    registry = CollectorRegistry()
+    harbor = Harbor("memory://", observers=[PrometheusObserver(registry=registry)])
+
+    @harbor.task
+    def work() -> None: ...
+
+    work.enqueue()
+    with traced() as files:
+        harbor.worker().run(until_empty=True)
+    assert is_passed_in_order(stored("Metrics", "`taskharbor_jobs_succeeded_total`"), files)
+    with traced() as files:
+        serving = serve(0, harbor.driver, registry=registry)
+        text = urlopen(f"http://127.0.0.1:{serving.port}/metrics").read().decode()
+        serving.close()
+    assert "taskharbor_jobs_succeeded_total{" in text
+    assert "taskharbor_queue_jobs{" in text
+    path = stored("Metrics", "`taskharbor_queue_jobs`")
+    assert is_passed_in_order([file for file in path if "drivers/base.py" not in file], files)
