@@ -179,12 +179,6 @@ class Harbor(TaskRegistry, StoreCalls):
         worker._declared_lifespan = self._lifespan
         return worker
 
-    @property
-    def lifespan(self) -> Lifespan | None:
-        """What opens the resources of each worker process; inside `override`, what stands in its place."""
-        lifespan: Lifespan | None = self._overrides.of(self._lifespan)
-        return lifespan
-
     def _lifespans(self) -> list[Lifespan]:
         """The lifespans that `override` may replace."""
         return [] if self._lifespan is None else [self._lifespan]

@@ -198,7 +198,7 @@ heard = []
 def stamped():
     yield lambda records: [replace(each, metadata={**each.metadata, "tenant": "north"}) for each in records]
 
-harbor.client.enqueue_middleware = (stamped,)
+harbor._store.enqueuer.middleware = (stamped,)
 harbor.observe(heard.append)
 """
     )

@@ -399,7 +399,7 @@ def test_installing_twice_changes_nothing_and_it_is_outermost(traced: Traced):
         return await call_next(ctx)
 
     traced.harbor.middleware = (own,)
-    traced.harbor.client.enqueue_middleware = ()
+    traced.harbor._store.enqueuer.middleware = ()
     traced.otel.install(traced.harbor)
     traced.otel.install(traced.harbor)
     OpenTelemetry().install(traced.harbor)

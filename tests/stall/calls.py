@@ -94,10 +94,8 @@ class World:
 CALLS: dict[str, Callable[[World], Any]] = {
     "Client.enqueue": lambda world: world.client.enqueue(world.request()),
     "Client.enqueue_many": lambda world: world.client.enqueue_many([world.request(), world.request()]),
-    "Client.flow": lambda world: world.client.flow(world.flow.id),
     "Client.aenqueue": lambda world: world.client.aenqueue(world.request()),
     "Client.aenqueue_many": lambda world: world.client.aenqueue_many([world.request(), world.request()]),
-    "Client.aflow": lambda world: world.client.aflow(world.flow.id),
     "Harbor.enqueue_many": lambda world: world.harbor.enqueue_many([world.task.s(number=1)]),
     "Harbor.flow": lambda world: world.harbor.flow(world.flow.id),
     "Harbor.aenqueue_many": lambda world: world.harbor.aenqueue_many([world.task.s(number=1)]),

@@ -13,17 +13,15 @@ from typing import Any
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.request import JobRequest
 from taskharbor.client.store_calls import StoreFace
-from taskharbor.client.twins import both
 from taskharbor.drivers.base import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
-from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo
+from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
-from taskharbor.store import flows
-from taskharbor.store.access import StoreCall, refuse_on_loop
+from taskharbor.store.access import refuse_on_loop
 from taskharbor.store.enqueue import EnqueueMiddleware
 from taskharbor.store.session import CALL_TIMEOUT, Store, one_connection
 from taskharbor.tasks.prepare import TaskCall, prepare_all
@@ -74,15 +72,6 @@ class Client(StoreFace):
 
     def __repr__(self) -> str:
         return f"Client({self._store.drivers!r})"
-
-    @property
-    def enqueue_middleware(self) -> Sequence[EnqueueMiddleware]:
-        """The context managers around every enqueue, outermost first. May be replaced, as OpenTelemetry does."""
-        return self._store.enqueuer.middleware
-
-    @enqueue_middleware.setter
-    def enqueue_middleware(self, middleware: Sequence[EnqueueMiddleware]) -> None:
-        self._store.enqueuer.middleware = middleware
 
     # Enqueueing ----------------------------------------------------------------------------------------------
 
@@ -136,13 +125,6 @@ class Client(StoreFace):
         """The handle of a job of a task: its result is read as what the function returns."""
         check_name(id, "id")
         return JobHandle(self._store, id, True, signature.return_type, type, signature)
-
-    @both
-    async def flow(self, call: StoreCall, id: str) -> FlowInfo:
-        """A workflow run by its id; blocks for one read of the store."""
-        return await flows.flow(call, id)
-
-    aflow = flow.awaited
 
 
 def _to_call(request: JobRequest, codec: Codec) -> TaskCall:

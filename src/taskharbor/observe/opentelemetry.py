@@ -58,7 +58,8 @@ class OpenTelemetry:
         """Trace what a harbor enqueues and what its workers run. Installing a second time changes nothing."""
         if not any(isinstance(getattr(layer, "__self__", None), OpenTelemetry) for layer in harbor.middleware):
             harbor.middleware = (self.middleware, *harbor.middleware)
-            harbor.client.enqueue_middleware = (self.enqueue_middleware, *harbor.client.enqueue_middleware)
+            enqueuer = harbor._store.enqueuer
+            enqueuer.middleware = (self.enqueue_middleware, *enqueuer.middleware)
 
     @contextmanager
     def enqueue_middleware(self) -> Iterator[Callable[[list[JobRecord]], list[JobRecord]]]:

@@ -82,8 +82,9 @@ def _refuse_stopped_time(harbor: Harbor) -> None:
 async def _worker_options(harbor: Harbor, lifespans: AsyncExitStack) -> dict[str, Any]:
     """The options of all workers of a drain. They share the harbor's lifespan, which is entered here."""
     options: dict[str, Any] = {"concurrency": 1, "heart": "loop", "schedules": False}
-    if harbor.lifespan is not None:
-        given = await lifespans.enter_async_context(harbor.lifespan())
+    lifespan = harbor._overrides.of(harbor._lifespan)
+    if lifespan is not None:
+        given = await lifespans.enter_async_context(lifespan())
         options["lifespan"] = lambda: nullcontext(given)
     return options
 
