@@ -144,8 +144,8 @@ PAGES = (
         "client",
         "Clients, codecs and clocks",
         "enqueueing without tasks; replacing parts",
-        "Most programs need none of these: a `Harbor` has a client, a codec and a clock. A client only enqueues, and makes "
-        "handles; a [harbor](harbor.md) also reads the store and runs it.",
+        "Most programs need none of these: a `Harbor` has a client, a codec and a clock. A client only enqueues, and "
+        "makes handles; a [harbor](harbor.md) also reads the store and runs it.",
         (
             *_of("taskharbor", "Client", "JobRequest", "Codec", "JsonCodec", "Clock"),
             *_of("taskharbor.client", "EnqueueMiddleware", "Stamp"),

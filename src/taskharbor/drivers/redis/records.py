@@ -24,8 +24,8 @@ from taskharbor.model.times import MILLISECOND, from_ms, to_ms, to_us
 # Positions of the fields in `READ`. A job without STORED is a foreign client's.
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, KIND, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
 FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, TRAIL, ERROR_CLASS, FINGERPRINT, NOTE = range(14, 26)
-EDITS, KEEP, MEMO, OLD_TOKEN, OLD_END, SETTLED, JOINED_AT, SEQ, WORKER, RAN_ON, BEGAN, LOST_AT, END, TOKEN = range(26, 40)
-HEIR, REASON, FINISHED, RESULT, UPDATED = range(40, 45)
+EDITS, KEEP, MEMO, OLD_TOKEN, OLD_END, SETTLED, JOINED_AT, SEQ, WORKER, RAN_ON, BEGAN, LOST_AT, END = range(26, 39)
+TOKEN, HEIR, REASON, FINISHED, RESULT, UPDATED = range(39, 45)
 GRANTED = 29  # values of a job that a reserve returns, and three more of the execution before if that was lost
 MAX_PLAIN_VALUES = 8  # that describe a plain job: see lua/lib/45_plain_jobs.lua
 
