@@ -130,6 +130,7 @@ OTHERS = (
     one("cancel takes dead jobs", "admin", "if state is State.DONE or state is State.DLQ:", "if state is State.DONE:"),
     one("a cancel takes nothing along", "admin", "    cancel_behind(store, cancelled, now)\n", ""),
     one("what a handler cancels stays blocked", "settle", "            cancel_behind(store, [entry], now)\n", ""),
+    one("what waits for a cancelled heir stays blocked", "settle", "            strand(store, stranded, now)\n", ""),
     one("other flows are cancelled too", "flows", "flow is not None and dependent.record.flow_id == flow", "True"),
     one("it comes back behind a cancelled job", "flows", "if not is_stranded(dependent):", "if True:"),
     one("all that is cancelled comes back", "flows", " or dependent.record.reason != DEPENDENCY_CANCELLED_REASON", ""),

@@ -114,8 +114,15 @@ MUTANTS = (
         "what is left does not follow",
         "cascade",
         "cascade.py",
-        "    for num in ahead:\n        session.execute(NOTE, (num,))\n\n\ndef is",
-        "\n\ndef is",
+        "    for num in ahead:\n        session.execute(NOTE, (num,))\n    return",
+        "    return",
+    ),
+    edit(
+        "what waits for a cancelled heir stays blocked",
+        "cascade",
+        "settle.py",
+        "if new.state == CANCELLED and",
+        "if False and",
     ),
     edit(
         "it comes back behind a cancelled job",

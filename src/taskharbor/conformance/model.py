@@ -234,6 +234,8 @@ class ContractModel(ModelAdmin, ModelReading):
             self.store(fresh, now)
             for one in dependents:
                 self.hand_over(one, id, heir)
+            if self.jobs[heir].lasting is State.CANCELLED:
+                self.strand([one for one in self.blocked_behind([heir]) if one in dependents], now)
         for one in dependents:
             if one.lasting is State.BLOCKED and not self.waiting_for(one):
                 self.join(one, now)

@@ -128,10 +128,17 @@ class ModelStore:
 
     def cancel_behind(self, ids: Collection[str], now: datetime) -> None:
         """What is blocked behind cancelled jobs of its flow is cancelled with them."""
-        while blocked := {id: job for id, job in self.behind(ids).items() if job.lasting is State.BLOCKED}:
-            for job in blocked.values():
+        self.strand(self.blocked_behind(ids), now)
+
+    def blocked_behind(self, ids: Collection[str]) -> list[ModelJob]:
+        return [job for job in self.behind(ids).values() if job.lasting is State.BLOCKED]
+
+    def strand(self, jobs: Collection[ModelJob], now: datetime) -> None:
+        """Cancel jobs that can never run, and what is behind them."""
+        while jobs:
+            for job in jobs:
                 self.finish(job, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
-            ids = blocked.keys()
+            jobs = self.blocked_behind([job.record.id for job in jobs])
 
     def bring_back_behind(self, ids: Collection[str], now: datetime) -> None:
         """What was cancelled with requeued jobs comes back, unless another cancelled job of its flow is before it."""
@@ -217,11 +224,8 @@ class ModelStore:
                 self.finish(job, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
             else:
                 self.join_or_block(job, now)
-        behind = self.behind([id for id, job in self.jobs.items() if job.lasting is State.CANCELLED])
-        stranded = [id for id in fresh if id in behind and self.jobs[id].lasting is State.BLOCKED]
-        for id in stranded:
-            self.finish(self.jobs[id], State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
-        self.cancel_behind(stranded, now)
+        behind = self.blocked_behind([id for id, job in self.jobs.items() if job.lasting is State.CANCELLED])
+        self.strand([job for job in behind if job.record.id in fresh], now)
 
     def join_or_block(self, job: ModelJob, now: datetime) -> None:
         if self.waiting_for(job):

@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import partial
 
 from taskharbor.drivers import (
-    DEPENDENCY_CANCELLED_REASON,
     FLOW_CANCELLED_REASON,
     Ack,
     Enqueued,
@@ -17,7 +16,7 @@ from taskharbor.drivers import (
 )
 from taskharbor.drivers.kit import Facts, JobFacts, Lookup, Plan, as_new, heir_of, plan_jobs, run_plan
 from taskharbor_mystore.connection import Session
-from taskharbor_mystore.flows import cancel_behind, is_stranded, link, waiting_for
+from taskharbor_mystore.flows import is_stranded, link, strand, waiting_for
 from taskharbor_mystore.rows import Row, finish, insert, load, make_ready, note_arrival
 
 
@@ -71,9 +70,7 @@ def store_jobs(session: Session, jobs: Iterable[JobRecord], now: datetime) -> No
             make_ready(session, row, now)
         elif is_stranded(session, row):
             stranded.append(row)
-    for row in stranded:
-        finish(session, row, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
-    cancel_behind(session, stranded, now)
+    strand(session, stranded, now)
 
 
 def _set_capacity(session: Session, queue: str, group: str, capacity: int) -> None:

@@ -64,6 +64,13 @@ def cancel_behind(session: Session, cancelled: Sequence[Row], now: datetime) -> 
                 ahead.append(dependent)
 
 
+def strand(session: Session, stranded: Sequence[Row], now: datetime) -> None:
+    """Cancel jobs that can never run, and what is behind them."""
+    for row in stranded:
+        finish(session, row, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+    cancel_behind(session, stranded, now)
+
+
 def bring_back_behind(session: Session, requeued: Sequence[Row], now: datetime) -> None:
     """What was cancelled with a job waits for it again, unless it depends on another one that is still cancelled."""
     ahead = list(requeued)

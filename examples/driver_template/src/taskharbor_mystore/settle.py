@@ -10,7 +10,7 @@ from taskharbor.drivers import Ack, Cancelled, Fail, InvalidJob, Outcome, Retry,
 from taskharbor.drivers.kit import check_outcome
 from taskharbor_mystore.connection import Session
 from taskharbor_mystore.enqueue import heir_in, plan_of, store_jobs
-from taskharbor_mystore.flows import cancel_behind, dependents_of, hand_over, release
+from taskharbor_mystore.flows import cancel_behind, dependents_of, hand_over, release, strand
 from taskharbor_mystore.leases import refusal
 from taskharbor_mystore.rows import Row, finish, load, make_ready, update
 
@@ -84,3 +84,6 @@ def _ack(session: Session, row: Row, outcome: Ack, now: datetime) -> None:
     assert heir is not None
     hand_over(session, dependents, row, heir)
     release(session, dependents, now)
+    flow = heir.record.flow_id
+    if heir.state == "cancelled" and flow is not None:
+        strand(session, [one for one in dependents if one.state == "blocked" and one.record.flow_id == flow], now)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON, MAX_FOLLOWED_JOBS
 
 CASCADE = (
@@ -14,7 +14,10 @@ CASCADE = (
     "those behind them, with the reason `a job that it depends on was cancelled`; a dependent outside of the flow "
     "stays blocked."
 )
-LATER = "A job that is stored behind a cancelled job of its flow is cancelled with that reason."
+LATER = (
+    "A job that is stored behind a cancelled job of its flow, or waits for one after a handover, is cancelled with "
+    "that reason."
+)
 BACK = (
     "Requeueing a job brings back what was cancelled with it in this way, except what depends on another cancelled job "
     "of the flow."
@@ -35,6 +38,12 @@ async def chain(env: Environment, length: int, queues: Sequence[str] = ()) -> li
 
 async def cancel(env: Environment, *jobs: JobRecord, at: float = 1) -> None:
     assert await env.driver.cancel([job.id for job in jobs], env.at(at)) == [None] * len(jobs)
+
+
+async def go_on(env: Environment, at: float) -> None:
+    """As a worker does: until a prune had less to do than it might."""
+    while await env.driver.prune(env.at(at), 500) >= 500:
+        pass
 
 
 async def requeue(env: Environment, *jobs: JobRecord, at: float = 2) -> None:
@@ -116,6 +125,44 @@ async def stored_later(env: Environment) -> None:
     assert sorted(await env.drain(at=2)) == sorted([first.id, second.id, third.id, other.id])
 
 
+@case(LATER, BACK)
+async def behind_an_heir(env: Environment) -> None:
+    """That is cancelled at once, because of what it depends on, or later."""
+    flow, queues = env.name("flow"), [env.q("a"), env.q("b")]
+    other = await env.add(flow_id=flow, queue=queues[1], run_at=env.at(50))
+    jobs = await chain(env, 3, queues)
+    await cancel(env, other)
+    heir = env.job(flow_id=flow, queue=queues[0], depends_on=(other.id,))
+    await env.done(Ack((await env.take_one(at=2, queues=queues)).lease, None, (heir,), heir.id), at=2)
+    assert await env.states(heir, *jobs, at=2) == ["cancelled", "done", "cancelled", "cancelled"]
+    await requeue(env, other, at=3)
+    assert await env.states(heir, *jobs, at=3) == ["blocked", "done", "blocked", "blocked"]
+    await cancel(env, heir, at=4)
+    late = [env.job(flow_id=flow, queue=queue, depends_on=(jobs[0].id,)) for queue in queues]
+    await env.put(*late, at=5)
+    assert await env.states(*jobs, *late, at=5) == ["done", "cancelled", "cancelled", "cancelled", "cancelled"]
+
+
+@case(LATER, BACK)
+async def behind_a_known_heir(env: Environment) -> None:
+    """A job that a person requeued alone waits on: what it got by the handover can still run."""
+    flow = env.name("flow")
+    known = await env.add(flow_id=flow, run_at=env.at(50), idempotency_key="key")
+    members = await env.add_many(2, flow_id=flow)
+    jobs = [await env.add(flow_id=flow, depends_on=(members[0].id,))]
+    jobs.append(await env.add(flow_id=flow, depends_on=(jobs[0].id,)))
+    alone = await env.add(flow_id=flow, depends_on=(known.id, members[1].id))
+    await cancel(env, known)
+    await requeue(env, alone)
+    first, second = await env.take(2, at=2)
+    same, new = env.job(flow_id=flow, idempotency_key="key"), env.job(flow_id=flow)
+    await env.done(Ack(first.lease, None, (same,), same.id), at=2)
+    await env.done(Ack(second.lease, None, (new,), new.id), at=2)
+    assert await env.states(known, *jobs, alone, at=2) == ["cancelled", "cancelled", "cancelled", "blocked"]
+    await requeue(env, known, at=3)
+    assert await env.states(known, *jobs, alone, at=3) == ["ready", "blocked", "blocked", "blocked"]
+
+
 @case(BACK)
 async def comes_back(env: Environment) -> None:
     jobs = await chain(env, 3, [env.q("a"), env.q("b")])
@@ -185,13 +232,37 @@ async def many(env: Environment) -> None:
     middle = [env.job(flow_id=flow, depends_on=(first.id,)) for _ in range(width)]
     last = [env.job(flow_id=flow, depends_on=(job.id,)) for job in middle]
     await env.put(first, *middle, *last)
-    await env.drop(await env.take_one(), at=1)
+    await env.drop(await env.take_one(lease=600), at=1)
     assert (await env.counts(1))["cancelled"] > MAX_FOLLOWED_JOBS
-    while await env.driver.prune(env.at(1), 500):
-        pass
+    await go_on(env, 1)
     assert await env.counts(1) == {"cancelled": 1 + 2 * width}
     await requeue(env, first)
     assert (await env.counts(2))["blocked"] >= MAX_FOLLOWED_JOBS
-    while await env.driver.prune(env.at(1), 500):
-        pass
+    await go_on(env, 1)
     assert await env.counts(2) == {"ready": 1, "blocked": 2 * width}
+
+
+@case(SLICES, CASCADE, BACK)
+async def changed_halfway(env: Environment) -> None:
+    """Behind two jobs, which are cancelled, requeued and done before all have followed the last change."""
+    flow, width = env.name("flow"), MAX_FOLLOWED_JOBS + 100
+    one, other = causes = [env.job(flow_id=flow, queue=env.q("before")) for _ in range(2)]
+    await env.put(*(env.job(flow_id=flow, depends_on=(one.id, other.id)) for _ in range(width)), *causes)
+
+    async def follow(at: float, **expected: int) -> None:
+        await go_on(env, at)
+        assert await env.counts(at) == expected, at
+
+    await cancel(env, one)
+    await follow(1, cancelled=width)
+    await requeue(env, one)
+    await cancel(env, one, at=3)
+    await cancel(env, other, at=3)
+    await requeue(env, one, at=4)
+    await follow(4, cancelled=width)
+    await requeue(env, other, at=5)
+    await cancel(env, one, at=6)
+    await follow(6, cancelled=width)
+    await requeue(env, one, at=7)
+    assert len(await env.drain(at=8, queues=[env.q("before")], lease=600)) == 2
+    await follow(8, ready=width)

@@ -10,8 +10,8 @@ from datetime import datetime
 from functools import partial
 
 from taskharbor.drivers import planning
-from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON
-from taskharbor.drivers.memory.flows import cancel_behind, is_stranded, join_or_block, link
+from taskharbor.drivers.base import FLOW_CANCELLED_REASON
+from taskharbor.drivers.memory.flows import is_stranded, join_or_block, link, strand
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, as_new, plan_jobs, run_plan
@@ -49,10 +49,7 @@ def store_jobs(store: MemoryStore, jobs: Iterable[JobRecord], now: datetime) -> 
             store.finish(entry, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
         else:
             join_or_block(store, entry, now)
-    stranded = [entry for entry in added if entry.state is State.BLOCKED and is_stranded(entry)]
-    for entry in stranded:
-        store.finish(entry, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
-    cancel_behind(store, stranded, now)
+    strand(store, [entry for entry in added if entry.state is State.BLOCKED and is_stranded(entry)], now)
 
 
 def _look_up(store: MemoryStore, lookup: Lookup) -> Facts:

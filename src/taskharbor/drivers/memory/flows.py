@@ -67,6 +67,13 @@ def cancel_behind(store: MemoryStore, cancelled: Iterable[Entry], now: datetime)
                 ahead.append(dependent)
 
 
+def strand(store: MemoryStore, stranded: Collection[Entry], now: datetime) -> None:
+    """Cancel jobs that can never run, and what is behind them."""
+    for entry in stranded:
+        store.finish(entry, State.CANCELLED, now, reason=DEPENDENCY_CANCELLED_REASON)
+    cancel_behind(store, stranded, now)
+
+
 def bring_back_behind(store: MemoryStore, requeued: Iterable[Entry], now: datetime) -> None:
     """What was cancelled with a job waits for it again, unless it depends on another one that is still cancelled."""
     ahead = list(requeued)

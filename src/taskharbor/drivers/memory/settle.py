@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from taskharbor.drivers.memory.enqueue import heir_of, plan_of, store_jobs
-from taskharbor.drivers.memory.flows import cancel_behind, hand_over, release_dependents
+from taskharbor.drivers.memory.flows import cancel_behind, hand_over, release_dependents, strand
 from taskharbor.drivers.memory.records import Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import bad_notes, check_lease
@@ -99,8 +99,12 @@ def _ack(store: MemoryStore, entry: Entry, outcome: Ack, now: datetime, trail: b
         store_jobs(store, plan.fresh.values(), now)
     else:
         store_jobs(store, plan.fresh.values(), now)
-        hand_over(dependents, entry, store.entries[heir])
+        new = store.entries[heir]
+        hand_over(dependents, entry, new)
         release_dependents(store, entry, dependents, now)
+        if new.state is State.CANCELLED and (flow := new.record.flow_id) is not None:
+            stranded = [one for one in dependents if one.state is State.BLOCKED and one.record.flow_id == flow]
+            strand(store, stranded, now)
 
 
 # Leases that were granted

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from taskharbor.drivers import planning
-from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.base import FLOW_CANCELLED_REASON
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run_plan
-from taskharbor.drivers.sqlite.cascade import follow, is_stranded
+from taskharbor.drivers.sqlite.cascade import is_stranded, strand
 from taskharbor.drivers.sqlite.records import (
     BLOCKED,
     CANCELLED,
@@ -119,10 +119,7 @@ def store_jobs(session: WriteSession, jobs: Collection[JobRecord], now: datetime
             placed = _place(session, job, number, moment)
             if job.depends_on and job.flow_id is not None and is_stranded(session, placed):
                 stranded.append(placed)
-    for placed in stranded:
-        placed.reason = DEPENDENCY_CANCELLED_REASON
-        finish(session, placed, CANCELLED, moment)
-    follow(session, stranded, moment)
+    strand(session, stranded, moment)
 
 
 def _insert(session: WriteSession, rows: list[tuple[Any, ...]]) -> None:

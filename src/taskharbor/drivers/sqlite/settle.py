@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from taskharbor.drivers.refusals import LeaseCode, bad_notes, check_lease, lease_refusal, no_job
-from taskharbor.drivers.sqlite.cascade import follow
+from taskharbor.drivers.sqlite.cascade import follow, strand
 from taskharbor.drivers.sqlite.enqueue import heir_of, plan_of, store_jobs
-from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, LEASED, JobRow, is_moment, maybe_us
+from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DLQ, DONE, LEASED, JobRow, is_moment, maybe_us
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.store_clock import Reading
@@ -150,6 +150,8 @@ def _ack(session: WriteSession, job: JobRow, outcome: Ack, now: datetime, moment
         new = session.load(heir)
         assert new is not None
         hand_over(session, job, dependents, new, moment)
+        if new.state == CANCELLED and new.flow_id is not None:
+            strand(session, [one for one in dependents if one.state == BLOCKED and one.flow_id == new.flow_id], moment)
 
 
 def _retry(session: WriteSession, job: JobRow, outcome: Retry, moment: int) -> None:

@@ -256,6 +256,7 @@ function receive.repoint(q, id, old, new, new_q, mode)
   if waits then
     if to_wait == false then receive.done(q, id, new) end
     receive.done(q, id, old)
+    if th.is_stranded and th.is_stranded(q, id, new) then th.strand(q, id, job) end
   end
 end
 

@@ -35,8 +35,10 @@ local function note_stop(q, id, dependency, flow, mark)
   return job
 end
 
-function th.is_stranded(q, id)
-  for _, mark in ipairs(call('HVALS', stopped_key(q, id))) do
+-- Whether a dependency is cancelled: this one, or any.
+function th.is_stranded(q, id, dependency)
+  local at = stopped_key(q, id)
+  for _, mark in ipairs(dependency and {call('HGET', at, dependency) or ''} or call('HVALS', at)) do
     if string.sub(mark, 1, 1) == 'c' then return true end
   end
   return false

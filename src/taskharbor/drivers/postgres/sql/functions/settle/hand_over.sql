@@ -2,7 +2,8 @@
 -- in: the done job, the spawned one, the dependents (JSON array), the time
 -- out: heir: the job that has the place now. If it is the done one, if another call has one `locked` on the way to it, or if
 --      it would close a cycle (`refused` is the message), nothing was changed
--- locks: the records on the way to the heir that no other call has locked; then the dependents, in the order of ids
+-- locks: the records on the way to the heir that no other call has locked; then the dependents, in the order of ids; then
+--     see follow: if the heir is cancelled, what waits for it is, too
 create or replace function hand_over(p_old text, p_new text, p_dependents text, p_now bigint,
                                      out heir text, out locked text, out refused text)
 language plpgsql @ours@ as $body$
@@ -15,6 +16,7 @@ declare
     is_known boolean;
     is_done boolean;
     hinted text[] := '{}';
+    stopped_flow text;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then perform refuse_isolation(); end if;
     select l.last, l.locked into heir, locked from last_unlocked(p_new) as l;
@@ -54,6 +56,11 @@ begin
             hinted := hinted || array(select j.queue from jobs j where j.id = one.id);
         end if;
     end loop;
+    select h.flow_id into stopped_flow from history h where h.id = heir and h.state + 0 = @cancelled@;
+    if stopped_flow is not null then
+        dependents := array(select j.id from jobs j where j.id = any(dependents) and is_blocked_in(j, stopped_flow));
+        perform strand(dependents, array[heir], p_now);
+    end if;
     perform hint(hinted, false);
 end
 $body$;
