@@ -153,8 +153,9 @@ class JobHandle(Generic[R_co]):
 
     @both
     async def cancel(self, call: StoreCall, *, by: str | None = None) -> None:
-        """Cancel the job unless it has ended (WrongState). A running handler receives it with its next heartbeat.
+        """Cancel the job unless it has ended (WrongState), and what waits for it in its workflow.
 
+        A running handler receives it with its next heartbeat.
         With `by`, a name, it is in the audit: programs also cancel jobs as a part of their own work.
         """
         act = jobs.cancel(call, self.id)

@@ -100,8 +100,8 @@ def retry(target: Target, keep_attempts: bool, **options: Any) -> None:
 def cancel(target: Target, **options: Any) -> None:
     """Cancel jobs that have not ended, by ids or by a filter. Asks for confirmation.
 
-    A running handler is notified at the next heartbeat. If a workflow has taken the place of a job with this id, that
-    workflow is cancelled.
+    What waits for a job in its workflow is cancelled with it. A running handler is notified at the next heartbeat. If a
+    workflow has taken the place of a job with this id, that workflow is cancelled.
 
     \b
     Examples:
