@@ -25,6 +25,9 @@ def plain() -> None: ...
 
 @harbor.task(name="load")
 def load(data: bytes, names: dict[int, str]) -> None: ...
+
+@harbor.task(name="as it is", raw=True)
+def as_it_is(payload: bytes) -> None: ...
 """
 
 
@@ -52,6 +55,12 @@ def test_prints_the_id_and_nothing_else(dsn: str):
     assert (answer.code, answer.err) == (0, "")
     job = inspect(dsn, answer.out.strip()).job
     assert (job.type, job.queue, job.payload) == ("echo", "default", b'{"text": "hello"}')
+
+
+def test_the_payload_of_a_raw_task_is_stored_as_it_was_typed(dsn: str, app: str):
+    text = '{"a":1,  "b": [0.10]}'
+    answer = enqueue(dsn, "--app", app, "--job", "as it is", "--json", text)
+    assert inspect(dsn, answer.out.strip()).job.payload == text.encode(), answer.err
 
 
 def test_the_payload_is_stored_as_it_was_typed(dsn: str):

@@ -106,6 +106,7 @@ def with_list(function: F, explained: str | None) -> F:
 def declared(given: Mapping[str, Any], task: str) -> Options:
     """The options of a declaration, without `name` and those of the handler: `retry`, `unrecoverable`, `process` and
     `raw`."""
+    refuse_unknown(task, given, tuple(sorted(TaskOptions.__annotations__)), OF_OPTIONS)
     own = {name: value for name, value in given.items() if name not in ("name", "raw", *_OF_THE_HANDLER)}
     return change(UNSET, own, task)
 

@@ -105,7 +105,10 @@ class Layout:
         """The payload is the only argument, as the bytes that are stored. No codec sees it."""
         takes = [hints.get(parameter.name, bytes) for parameter in own]
         if self.positional != self.names or takes not in ([bytes], [Any]):
-            raise TypeError(f"{name}: raw=True: expected one parameter for the payload, such as payload: bytes")
+            raise TypeError(
+                f"{name}: raw=True: expected one parameter for the payload, such as payload: bytes; the context is "
+                "known by its annotation, ctx: JobContext"
+            )
 
         def write(arguments: dict[str, Any]) -> bytes:
             (payload,) = arguments.values() or (None,)

@@ -235,9 +235,11 @@ class Step(Generic[R_co]):
         return TaskCall(task.name, payload, task._options, signature.return_type, None, signature)
 
 
-def step_of_json(task: Task[..., R], value: Any) -> Step[R]:
-    """A step from arguments that a person typed as JSON: an object by name, or the only argument."""
+def step_of_json(task: Task[..., R], data: bytes) -> Step[R]:
+    """A step from arguments that a person typed as JSON: an object by name, or the only argument. A task with raw=True
+    receives what was typed."""
     signature = task.handler.signature.of_json()
+    value = data if signature.raw else signature.codec.decode(data)
     args, kwargs = ((), value) if isinstance(value, dict) else ((value,), {})
     return Step(task, signature.bind(args, kwargs, partial=True), signature)
 

@@ -121,8 +121,7 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
 
     task = task_of(target, harbor, name, "enqueue")
     with as_usage_error():
-        value = harbor.codec.decode(payload)
-        return step_of_json(task.options(**options), value)._call()
+        return step_of_json(task.options(**options), payload)._call()
 
 
 async def _send(harbor: Harbor, call: TaskCall) -> tuple[str, bool]:

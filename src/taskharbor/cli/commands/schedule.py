@@ -368,8 +368,7 @@ def _what(target: Target, job: str, payload: bytes, queue: str | None) -> Schedu
         if harbor is None:
             return JobRequest(type=job, payload=JsonCodec().decode(payload), **given)
         task = task_of(target, harbor, job, "add")
-        value = harbor.codec.decode(payload)
-        return step_of_json(task.options(**given) if given else task, value)
+        return step_of_json(task.options(**given) if given else task, payload)
 
 
 def _lines(facts: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
