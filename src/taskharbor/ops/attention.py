@@ -115,8 +115,8 @@ def _queues(found: QueueRows, beside: Sequence[QueueHead]) -> list[AttentionPoin
         points.append(AttentionPoint("paused", "warning", text, page="queues", about=head.queue))
     alone = sorted((name for name in found.unserved if name not in paused), key=lambda name: -found.unserved[name])
     for name in alone[:MAX_UNSERVED]:
-        ready = _counted(found.unserved[name], cap)
-        text = f"No worker serves queue {one_line(name)}: {ready} ready{_waits(lags.get(name))}"
+        number = _counted(found.unserved[name], cap)
+        text = f"No worker serves queue {one_line(name)}: {number} ready{_waits(lags.get(name))}"
         points.append(AttentionPoint("no_worker", "problem", text, page="queues", about=name))
     if len(alone) > MAX_UNSERVED:
         text = f"No worker serves {len(alone) - MAX_UNSERVED:,} more queues with ready jobs"
