@@ -11,6 +11,7 @@ from taskharbor import JobContext
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.postgres import transaction
 from tests.drivers.postgres_stores import emptied, opened, store_test
+from tests.servers import postgres
 from tests.worker.workbench import Bench, job, run
 
 pytestmark = pytest.mark.lane("postgres")
@@ -65,6 +66,7 @@ async def test_a_handler_finds_nothing_of_the_one_before(address, driver, is_syn
         "select pg_advisory_lock(1)",
         "listen mine",
         "prepare mine as select 1",
+        "select nextval('taskharbor.hinted_at')",
     ):
         await done(first.execute(statement))
     assert await done(made.commit(Ack(one), NOW)) is None
@@ -78,11 +80,38 @@ async def test_a_handler_finds_nothing_of_the_one_before(address, driver, is_syn
         )
     )
     assert await done(cursor.fetchone()) == ("0", None, 0, 0, [])
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="lastval is not yet defined"):
+        await done(second.execute("savepoint s; select lastval()"))
+    await done(second.execute("rollback to savepoint s"))
     with pytest.raises(psycopg.Error, match=r"closed|has ended"):
         await done(first.execute("select 1"))
     await done(first.close())
     assert await pid_of(second) == pid, "the handler before has closed nothing"
     await done(made.rollback())
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_behind_a_pooler_no_session_of_others_is_reset(is_sync, named):
+    """It lends its sessions to other programs as well: what they have prepared there stays."""
+    server = postgres.shared()
+    name = server.store()
+    address = server.address(name, server.pgbouncer())
+
+    async def live():
+        async with opened(server.address(name)) as (driver,):
+            lease, other = await leases(driver, 2)
+        async with opened(f"{address}?pgbouncer=1" if named else address) as (driver,):
+            made, connection = await entered(driver, lease, is_sync)
+            pid = await pid_of(connection)
+            await done(connection.execute("prepare theirs as select 1"))
+            assert await done(made.commit(Ack(lease), NOW)) is None
+            made, connection = await entered(driver, other, is_sync)
+            assert await pid_of(connection) == pid
+            await done(connection.execute("execute theirs"))
+            assert await done(made.commit(Ack(other), NOW)) is None
+
+    asyncio.run(asyncio.wait_for(live(), 60))
 
 
 @pytest.mark.parametrize("is_sync", [False, True])

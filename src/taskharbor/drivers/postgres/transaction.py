@@ -58,7 +58,7 @@ _AFTERWARDS = "the job of this transaction has ended: nothing more can be read o
 # What a handler may have changed of its session. Not DISCARD ALL, which would throw away the plans of our functions.
 _RESET = (
     "close all; set session authorization default; reset all; deallocate all; unlisten *; "
-    "select pg_advisory_unlock_all(); discard temp"
+    "select pg_advisory_unlock_all(); discard temp; discard sequences"
 )
 _ENDED = "the handler has ended the transaction of its job: nothing more can be read or written through it"
 _SUSPICIOUS = re.compile(r"\b(?:commit|end|abort|rollback|prepare)\b", re.IGNORECASE).search
@@ -153,6 +153,7 @@ class _GuardedConnection:
     psycopg_class: Any
     handler_cursor: Any
     is_lent = False  # whether a handler has it, with a transaction that has begun
+    has_session = True  # whether the session is its own; a pooler lends one that other programs use as well
     over = ""  # why the transaction has ended before its job
     store = ""  # the address of the store that it was made for
     swallowed: psycopg.Error | None = None  # the error that made the server give the transaction up
@@ -164,7 +165,8 @@ class _GuardedConnection:
         own.cursor_factory = self.handler_cursor
         await awaited(own.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED))
         await awaited(own.set_autocommit(False))
-        await awaited(own.execute("select 1"))
+        cursor = await awaited(own.execute("select pg_backend_pid()"))
+        self.has_session = await awaited(cursor.fetchone()) == (self.pgconn.backend_pid,)
         self.is_lent = True
 
     def commit(self) -> Any:
@@ -188,13 +190,16 @@ class _GuardedConnection:
 
     async def retire(self) -> psycopg.pq.abc.PGconn | None:
         """End the transaction, and return libpq's connection for another handler, as it was at its start; None if that
-        is not possible, and it is closed. What is done through this object from now on is refused."""
+        is not possible, and it is closed, or if a pooler lends the session, which is not ours to change. What is done
+        through this object from now on is refused."""
         own: Any = self
         self.is_lent = False
         try:
             if self.over or self.pgconn.transaction_status not in _BETWEEN_STATEMENTS:
                 return None
             await awaited(self.psycopg_class.rollback(self))
+            if not self.has_session:
+                return None
             await awaited(own.set_autocommit(True))
             async with _resetting(own) as cursor:
                 await awaited(cursor.execute(_RESET))
