@@ -9,11 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import transaction
 
 from taskharbor import Harbor, JobContext, WrongConnection
 from taskharbor.drivers.connections import ASYNCHRONOUS
 from tests.drivers.postgres_ways import Way
-from tests.outbox.ways import emptied, every_way, opened
+from tests.outbox.ways import SQLITE, emptied, every_way, opened
 
 HARBOR = Harbor("memory://")
 
@@ -74,6 +75,45 @@ async def test_a_key_stands_exactly_if_its_transaction_does(way: str, tmp_path: 
             await written(mine, "c", 9, fails=True)
         await mine.commit()
         assert await rows(mine) == [1, 5, 7, 8]
+        # A key that the database refuses, as when it gives up waiting for another transaction, leaves it usable too.
+        await mine.write(REFUSE_ON_SQLITE if way in SQLITE else REFUSE)
+        with pytest.raises(Exception, match="refused"):
+            await written(mine, "refused", 9)
+        assert await written(mine, "e", 10)
+        await mine.commit()
+        assert await rows(mine) == [1, 5, 7, 8, 10]
+
+
+REFUSE = "alter table taskharbor_once add constraint refused check (key <> 'refused')"
+REFUSE_ON_SQLITE = (
+    "create trigger refusing before insert on taskharbor_once when new.key = 'refused' "
+    "begin select raise(abort, 'refused'); end"
+)
+
+
+async def test_django_knows_that_a_block_was_undone() -> None:
+    async with opened("Django", None) as mine:
+        await made(mine)
+        ran: list[str] = []
+
+        def note(what: str) -> None:
+            transaction.on_commit(lambda: ran.append(what), using=mine.connection.alias)
+
+        with pytest.raises(ZeroDivisionError), HARBOR.once(mine.connection, "a"):
+            note("undone")
+            mine.connection.needs_rollback = True  # as a save() that failed leaves it
+            raise ZeroDivisionError
+        with HARBOR.once(mine.connection, "a") as first:
+            assert first
+            note("kept")
+        with (
+            pytest.raises(transaction.TransactionManagementError, match="went on after an error"),
+            HARBOR.once(mine.connection, "b"),
+        ):
+            mine.connection.needs_rollback = True
+        assert await written(mine, "b", 1)
+        await mine.commit()
+        assert ran == ["kept"]
 
 
 async def rows(way: Way) -> list[int]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from taskharbor.drivers.connections import SQLALCHEMY, at_once, awaited, kind_of
+from taskharbor.drivers.connections import SQLALCHEMY, Kind, at_once, awaited, kind_of
 from taskharbor.drivers.within import Caller, Work, within, within_sync
 from taskharbor.model import current_job
 from taskharbor.model.bounds import MAX_KEY_BYTES
@@ -36,7 +36,7 @@ class Once:
         self._connection = connection
         self._key = _checked(key)
         self._clock = clock
-        self._nested: Any = None  # SQLAlchemy's own savepoint, of which its session has to know
+        self._nested: Any = None  # the library's own savepoint, where it has to know of each
         self._first = False
         current_job.want()
 
@@ -62,25 +62,28 @@ class Once:
     async def _begin(self, inside: _Within) -> bool:
         self._nested = None
         await inside(self._connection, _expect)  # first, for it begins SQLite's transaction
-        if kind_of(self._connection) in SQLALCHEMY:
+        if (kind := kind_of(self._connection)) in SQLALCHEMY:
             self._nested = await awaited(self._connection.begin_nested())
+        elif kind is Kind.DJANGO:
+            self._nested = _DjangoSavepoint(self._connection)
         else:
             await inside(self._connection, _sending(f"savepoint {_SAVEPOINT}"))
-        self._first = True
         try:
             self._first = await inside(self._connection, self._insert)
-        finally:
-            if not self._first:  # what the block does then is not ours to undo
-                await self._release(inside)
+        except BaseException:  # no block follows that would end the savepoint
+            await self._undo(inside)
+            raise
+        if not self._first:  # what the block does then is not ours to undo
+            await self._release(inside)
         return self._first
 
     async def _end(self, inside: _Within, ended_well: bool) -> None:
         if not self._first:
             return
         self._first = False
-        if ended_well:
-            await self._release(inside)
-            return
+        await (self._release(inside) if ended_well else self._undo(inside))
+
+    async def _undo(self, inside: _Within) -> None:
         with suppress(Exception):  # a transaction that is lost takes the key with it; the block's own error counts
             if self._nested is not None:
                 await awaited(self._nested.rollback())
@@ -98,6 +101,29 @@ class Once:
         job = current_job.CURRENT.get()
         id, fence = ("", 0) if job is None else (job.id, job.deliveries)
         return bool(await caller.ask(_INSERT, (self._key, id, fence, to_us(self._clock.now()))))
+
+
+class _DjangoSavepoint:
+    """A nested atomic(), with the methods of SQLAlchemy's savepoints. Undone, it takes along what on_commit() noted
+    inside, and the mark that a failed save() leaves: with that, Django would refuse every later statement."""
+
+    def __init__(self, connection: Any) -> None:
+        from django.db import transaction  # the caller has it loaded
+
+        self._connection = connection
+        self._block = transaction.atomic(using=connection.alias)
+        self._block.__enter__()
+
+    def commit(self) -> None:
+        from django.db.transaction import TransactionManagementError
+
+        is_broken = self._connection.needs_rollback
+        self._block.__exit__(None, None, None)
+        if is_broken:
+            raise TransactionManagementError("the block went on after an error that had ended it: it was undone")
+
+    def rollback(self) -> None:
+        self._block.__exit__(Exception, None, None)
 
 
 async def _within_sync(connection: Any, work: Work[Any]) -> Any:
