@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
@@ -72,6 +73,67 @@ async def test_a_step_loses_no_lease_in_a_process_that_has_followed_nor_in_one_t
         assert isinstance(renewed, Lease)
         assert await early.settle([Ack(held[early])], after + LEASE) == [None]
         assert await late.settle([Ack(held[late])], after + LEASE) == [None]
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+async def test_a_clock_that_follows_later_than_its_driver_loses_no_lease(
+    tmp_path: Path, step: list[timedelta], by: timedelta
+) -> None:
+    """The store's clock was read for something else: a page, a metric. The worker's own clock follows seconds later."""
+    async with two_processes(tmp_path / "jobs.db") as (ours, others):
+        now = await ours.server_time()
+        await others.server_time()
+        await ours.enqueue([job("a"), job("b"), job("c"), job("d")], now)
+        [[mine], [acked], [_]] = [
+            await driver.reserve(["default"], now, LEASE, 1, worker)
+            for driver, worker in ((ours, "w"), (ours, "w"), (others, "x"))
+        ]
+        step.append(by)
+        after = await ours.server_time()
+        assert [each.job.id for each in await ours.reserve(["default"], now, LEASE, 9, "w")] == ["d"]
+        assert await others.reserve(["default"], now, LEASE, 9, "x") == []
+        [renewed] = await ours.extend([mine.lease], now + LEASE / 2, LEASE)
+        assert isinstance(renewed, Lease)
+        assert await ours.settle([Ack(acked.lease)], now + LEASE / 2) == [None]
+        assert await ours.reserve(["default"], after + LEASE / 2, LEASE, 9, "w") == []  # it has followed
+        assert await ours.settle([Ack(mine.lease)], after + LEASE) == [None]
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+async def test_a_clock_that_blocking_calls_have_moved_is_added_up_once(
+    tmp_path: Path, step: list[timedelta], by: timedelta
+) -> None:
+    async with two_processes(tmp_path / "jobs.db") as (ours, others):
+        now = await ours.server_time()
+        await others.server_time()
+        await ours.enqueue([job("a"), job("b"), job("c")], now)
+        [mine] = await ours.reserve(["default"], now, LEASE, 1, "w")
+        [_] = await others.reserve(["default"], now, LEASE, 1, "x")
+        step.append(by)
+        blocking = ours.blocking()
+        driver = blocking.until(time.monotonic() + 60)
+        await driver.open()
+        after = await driver.server_time()  # as a handler's enqueue does
+        blocking.close()
+        assert [each.job.id for each in await ours.reserve(["default"], after, LEASE, 9, "w")] == ["c"]
+        assert await others.reserve(["default"], now, LEASE, 9, "x") == []
+        assert isinstance((await ours.extend([mine.lease], after + LEASE / 2, LEASE))[0], Lease)
+
+
+async def test_where_the_system_does_not_name_its_start_only_a_living_process_tells_a_step(
+    tmp_path: Path, step: list[timedelta], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_clock, "_boot", lambda: store_clock.UNKNOWN_BOOT)
+    async with opened(tmp_path / "jobs.db") as driver:
+        now = await driver.server_time()
+        await driver.enqueue([job("a")], now)
+        [_] = await driver.reserve(["default"], now, LEASE, 1, "w")
+        step.append(HOUR)  # the machine starts anew: the clock that counts begins at 0
+        async with opened(tmp_path / "jobs.db") as later:
+            after = await later.server_time()
+            assert len(await later.reserve(["default"], after, LEASE, 9, "w")) == 1  # not an hour later
+            step.append(2 * HOUR)
+            assert await later.reserve(["default"], await later.server_time(), LEASE, 9, "w") == []
 
 
 async def test_what_is_due_follows_the_corrected_time(tmp_path: Path, step: list[timedelta]) -> None:

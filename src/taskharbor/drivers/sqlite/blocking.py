@@ -27,8 +27,9 @@ T = TypeVar("T")
 class SqliteBlocking:
     """The blocking calls of one client, for any number of threads."""
 
-    def __init__(self, options: SqliteOptions) -> None:
+    def __init__(self, options: SqliteOptions, reading: Reading) -> None:
         self.options = options
+        self.reading = reading  # of the driver: a clock follows both
         self._database: Database | None = None
         self._changing = threading.Lock()
         self._is_closed = False
@@ -115,7 +116,7 @@ class _DriverUntil(SqliteDriver):
     """The driver for one call."""
 
     def __init__(self, calls: SqliteBlocking, deadline: float) -> None:
-        self.options, self._dsn, self._seen, self._reading = calls.options, "sqlite://", {}, Reading()
+        self.options, self._dsn, self._seen, self._reading = calls.options, "sqlite://", {}, calls.reading
         self._database: Any = _DatabaseUntil(calls, deadline)
 
     async def open(self) -> None:

@@ -24,7 +24,7 @@ from taskharbor.drivers.sqlite.own_call import is_below_own_write
 from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import extend, release, settle
-from taskharbor.drivers.sqlite.store_clock import Reading, before_step, follow_step, machine_time
+from taskharbor.drivers.sqlite.store_clock import Reading, before_step, follow_step, machine_time, step_since
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.drivers.wait_calls import WaitCall
@@ -86,7 +86,7 @@ class SqliteDriver(SqlDriver):
     def blocking(self) -> SqliteBlocking:
         from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 
-        return SqliteBlocking(self.options)
+        return SqliteBlocking(self.options, self._reading)
 
     def sibling(self) -> SqliteDriver:
         other = SqliteDriver(self._dsn)
@@ -120,7 +120,9 @@ class SqliteDriver(SqlDriver):
             return now
         if is_below_own_write(self.options.path):
             return machine_time(self._reading)
-        return await self.database.write(lambda session: follow_step(session, self._reading), inline=True)
+        is_first = self._reading.stepped is None
+        taken = await self.database.write(lambda session: follow_step(session, is_first), inline=True)
+        return self._reading.take(*taken)  # at once before the caller's clock takes it over
 
     async def hindered(self) -> list[str]:
         """Which programs keep the -wal file from starting over, for an operator."""
@@ -142,8 +144,9 @@ class SqliteDriver(SqlDriver):
         if limit <= 0:
             return []
 
+        stepped = self._reading.stepped_at(now)
         taken, seen = await self.database.write(
-            lambda session: reserve(session, queues, now, lease_for, limit, worker, self._reading.stepped),
+            lambda session: reserve(session, queues, now, lease_for, limit, worker, stepped),
             durable=False,  # a power cut that undoes it leaves the job ready
             inline=limit <= MAX_INLINE_JOBS,
         )
@@ -157,8 +160,10 @@ class SqliteDriver(SqlDriver):
         lease_for: timedelta,
         notes: Mapping[str, bytes] | None = None,
     ) -> list[Lease | TaskHarborError]:
+        stepped = self._reading.stepped_at(now)
+
         def work(session: WriteSession) -> list[Lease | TaskHarborError]:
-            step = self._reading.step(session)
+            step = step_since(session, stepped)
             extended = extend(session, leases, now + step, lease_for, notes)
             return [before_step(each, step) if step and isinstance(each, Lease) else each for each in extended]
 
@@ -169,9 +174,9 @@ class SqliteDriver(SqlDriver):
         )
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
-        limit = self.options.max_payload
+        limit, stepped = self.options.max_payload, self._reading.stepped_at(now)
         return await self.database.write(
-            lambda session: settle(session, outcomes, now, limit, self._reading),
+            lambda session: settle(session, outcomes, now, limit, stepped),
             inline=_are_small_outcomes(outcomes),
         )
 
@@ -198,8 +203,9 @@ class SqliteDriver(SqlDriver):
     # The rest of a worker's calls
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
+        stepped = self._reading.stepped_at(now)
         return await self.database.write(
-            lambda session: release(session, worker, now + self._reading.step(session), keep)
+            lambda session: release(session, worker, now + step_since(session, stepped), keep)
         )
 
     async def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> None:

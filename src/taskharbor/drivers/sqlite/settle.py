@@ -18,7 +18,7 @@ from taskharbor.drivers.sqlite.enqueue import heir_of, plan_of, store_jobs
 from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DLQ, DONE, LEASED, JobRow, is_moment, maybe_us
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
-from taskharbor.drivers.sqlite.store_clock import Reading
+from taskharbor.drivers.sqlite.store_clock import step_since
 from taskharbor.drivers.sqlite.transitions import dependents_of, finish, hand_over, join, move_clock, release_dependents
 from taskharbor.model.bounds import check_outcome, clean_error
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
@@ -36,18 +36,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 def settle(
-    session: WriteSession, outcomes: Sequence[Outcome], now: datetime, max_payload: int, reading: Reading
+    session: WriteSession, outcomes: Sequence[Outcome], now: datetime, max_payload: int, stepped: int | None
 ) -> list[TaskHarborError | None]:
-    """Apply outcomes one after the other; a refused one has its error in its place."""
+    """Apply outcomes one after the other; a refused one has its error in its place. `stepped`: of the reading of the
+    store's clock from which `now` comes."""
     results: list[TaskHarborError | None] = []
     at = None  # `now` as the store sees it, which plain acks need not ask for
     while len(results) < len(outcomes):
         start = len(results)
         plain = _plain_acks(outcomes, start)
-        acked = _ack_together(session, plain, to_us(now), reading.stepped) if plain else plain
+        acked = _ack_together(session, plain, to_us(now), stepped) if plain else plain
         if len(acked) == len(outcomes):
             return [None] * len(outcomes)
-        at = at or now + reading.step(session)
+        at = at or now + step_since(session, stepped)
         for outcome in outcomes[start : start + max(len(plain), 1)]:
             done = outcome.lease.job_id in acked
             results.append(None if done else _settle_one(session, outcome, at, max_payload))

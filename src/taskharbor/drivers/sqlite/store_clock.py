@@ -4,7 +4,10 @@
 When they have parted by more than a second, the clock was set (or the machine was asleep). The first process that reads
 it then moves all leases by the same step, in the same transaction. As long as they have not parted, a reading costs no
 look at the store. Other processes learn of a step with their own next reading, a few seconds later. Until then the
-driver adds it to the times that they give: `Reading.step`, and `{now}` in statements.
+driver adds it to the times that they give: `step_since`, and `{now}` in statements.
+
+Those times come from a caller's clock, which takes a reading over a little later than the driver: others may have asked
+for it. `Reading.stepped_at` tells which reading such a time comes from.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from msgspec import structs
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.model.lease import Lease
-from taskharbor.model.times import from_ms
+from taskharbor.model.times import from_ms, to_us
 
+UNKNOWN_BOOT = "unknown"
 STEP_US = 1_000_000  # smaller ones are followed as they come
 LOAD = "SELECT boot, apart, stepped FROM taskharbor_meta"
 SAVE = "UPDATE taskharbor_meta SET boot = ?, apart = ?, stepped = ?"
@@ -34,6 +38,7 @@ class Reading:
     def __init__(self) -> None:
         self.now = from_ms(0)
         self.stepped: int | None = None  # by how much the clock was set since the store was made; None: not read yet
+        self._before: int | None = None  # the same of the reading before the last step
         self._apart = 0  # how far the machine's clocks were apart
 
     def present(self) -> datetime | None:
@@ -46,29 +51,45 @@ class Reading:
     def take(self, ms: int, apart: int, stepped: int) -> datetime:
         """A new reading. It goes back with a step only."""
         now = from_ms(ms)
-        self.now = max(self.now, now) if stepped == self.stepped else now
-        self.stepped, self._apart = stepped, apart
-        return self.now
+        if stepped == self.stepped:
+            now = max(self.now, now)
+        else:
+            self._before = self.stepped
+        self.now, self.stepped, self._apart = now, stepped, apart
+        return now
 
-    def step(self, session: ReadSession) -> timedelta:
-        """By how much the clock was set since the last reading."""
-        (stepped,) = session.one(STEPPED)
-        return timedelta(0) if self.stepped is None else timedelta(microseconds=stepped - self.stepped)
+    def stepped_at(self, now: datetime) -> int | None:
+        """`stepped` of the reading that a time of this moment comes from: the last one or, where the caller's clock has
+        not taken that over yet, the one before it."""
+        stepped, before = self.stepped, self._before
+        if stepped is None or before is None:
+            return stepped
+        late_us = _read()[0] * 1000 - to_us(now)
+        return stepped if abs(late_us) <= abs(late_us - (stepped - before)) else before
 
 
-def follow_step(session: WriteSession, reading: Reading) -> datetime:
-    """The present. If the clock was set since the last reading of any process, all leases move by the same step."""
+def step_since(session: ReadSession, stepped: int | None) -> timedelta:
+    """By how much the clock was set since a reading."""
+    (now_stepped,) = session.one(STEPPED)
+    return timedelta(0) if stepped is None else timedelta(microseconds=now_stepped - stepped)
+
+
+def follow_step(session: WriteSession, is_first: bool) -> tuple[int, int, int]:
+    """A new reading, as `Reading.take` takes it once this is committed. If the clock was set since the last one of any
+    process, all leases move by the same step. `is_first`: it is the first one of a driver."""
     boot, apart, stepped = session.one(LOAD)
     ms, apart_now = _read()
     step = apart_now - apart
-    if boot != _boot():  # no process of ours has outlived that
+    # No process of ours has outlived a start of the machine. Where the system does not name that, one that has read the
+    # clock before tells it from a step.
+    if boot != _boot() or (boot == UNKNOWN_BOOT and is_first):
         apart = apart_now
         session.do(SAVE, _boot(), apart, stepped)
     elif abs(step) > STEP_US:
         apart, stepped = apart_now, stepped + step
         session.do(SAVE, boot, apart, stepped)
         _step(session, step)
-    return reading.take(ms, apart, stepped)
+    return ms, apart, stepped
 
 
 def machine_time(reading: Reading) -> datetime:
@@ -110,4 +131,4 @@ def _boot() -> str:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
     except OSError:
-        return "unknown"
+        return UNKNOWN_BOOT

@@ -313,7 +313,8 @@ class SqliteTransactionSync:
                 sqlite3.Connection.set_authorizer(connection, None)
                 connection.row_factory, connection.text_factory = None, decode_any
                 session = WriteSession(connection)
-                [refused] = settle(session, [ack], now, self._database.options.max_payload, self._reading)
+                stepped = self._reading.stepped_at(now)
+                [refused] = settle(session, [ack], now, self._database.options.max_payload, stepped)
                 if refused is None:
                     session.flush()
                     connection.execute("COMMIT")
