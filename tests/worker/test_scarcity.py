@@ -110,6 +110,37 @@ def test_children_that_die_before_they_begin(begins: Any, monkeypatch: pytest.Mo
     test()
 
 
+@heard_test
+async def test_a_backlog_is_not_taken_and_given_back_while_there_is_too_little(bench: Bench) -> None:
+    limit, going = Limit(), threading.Event()
+    limit.left = 1
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            limit.take(RuntimeError("can't start new thread"))
+            super().start()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(threads, "threading", SimpleNamespace(Thread=Thread))
+        worker = bench.worker(concurrency=3)
+        worker.register("wait", going.wait)
+        worker.register("t", handlers.nothing)
+        await bench.enqueue(job("w", type="wait"), *(job(f"t{number}") for number in range(50)))
+        async with bench.running(worker):
+            await bench.heard(JobGivenBack, 2)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(bench.of(JobGivenBack)) == 2
+            bench.clock.advance(1)  # it is tried again with what fits into the slots, and not with more
+            await bench.heard(JobGivenBack, 4)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(bench.of(JobGivenBack)) == 4
+            going.set()  # the thread that there is runs what comes, one job after the other
+            await bench.heard(JobSucceeded, 20)
+            assert len(bench.of(JobGivenBack)) == 4
+
+
 def test_the_log_says_what_is_used_up() -> None:
     assert LogObserver()._error(OSError(errno.EMFILE, "x", "/secret/path")) == "OSError (Too many open files)"
     assert LogObserver()._error(OSError(errno.EACCES, "x", "/secret/path")) == "PermissionError"

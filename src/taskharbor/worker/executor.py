@@ -37,7 +37,7 @@ from taskharbor.worker.losses import Losses
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.result_binder import Unready
 from taskharbor.worker.threads import Scarce, unwrap
-from taskharbor.worker.waiting import first_of, leave_behind
+from taskharbor.worker.waiting import first_of, hidden, leave_behind
 
 UNKNOWN_TYPE_DELAY_S = 10.0  # plus up to a half: another worker may know the type
 UNREAD_RESULTS_DELAY_S = 1.0  # plus up to a half
@@ -64,6 +64,8 @@ class Executor(Part):
         self._suspects = SuspectGate(parts, self.decider, self._launch_later)
         self._stopping = False
         self._warns_at = float("-inf")  # when to report again that something of the system is used up
+        self._most: int | None = None  # how many may run while that is so
+        self._scarcity: asyncio.Task[None] | None = None  # its end
         self._emits_started = True  # whether anyone observes JobStarted; asked for each batch
         self._notes_current = True  # whether anyone asks which job is running; asked for each batch
         self._create_task = _task_maker(asyncio.get_running_loop())
@@ -74,6 +76,8 @@ class Executor(Part):
         if self._suspects.is_occupied or self._stopping:
             return 0
         free = self.capacity.free()
+        if self._most is not None:
+            free = min(free, max(self._most - len(self.capacity.running), 0))
         return min(free, 1) if self._suspects.cautious else free
 
     def on_settled(self) -> None:
@@ -234,6 +238,15 @@ class Executor(Part):
             self._warns_at = self._monotonic() + SCARCE_WARNING_S
             logger.warning("%s; jobs are given back until there is one: %s, or lower --concurrency", error, REMEDY)
         self._give_back_for(delivery, str(error), SCARCE_DELAY_S)
+        # A backlog would be taken and given back without a pause. What runs has its thread: so many may run for now.
+        self._most = len(self.capacity.running) - 1
+        if self._scarcity is None and not self._stopping:
+            self._scarcity = hidden(asyncio.create_task(self._end_scarcity(), name="taskharbor-scarcity"))
+
+    async def _end_scarcity(self) -> None:
+        await self._clock.sleep(SCARCE_DELAY_S)
+        self._most = self._scarcity = None
+        self.capacity.changed.set()
 
     def check(self) -> None:
         """Give back jobs whose task was cancelled before its first step, by a handler that cancels all tasks."""
@@ -246,6 +259,8 @@ class Executor(Part):
     def close(self) -> None:
         """Take no more jobs: what a reserve still returns is given back at once."""
         self._stopping = True
+        if self._scarcity is not None:
+            self._scarcity.cancel()
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Let what runs finish within the grace period, or until `hurry`; give the rest back at once."""
