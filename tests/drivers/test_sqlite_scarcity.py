@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from taskharbor import BackendUnavailable
 from taskharbor.drivers.sqlite import SqliteDriver, database, threads
 from taskharbor.drivers.sqlite.wait import FileWatch
+from tests.drivers.sqlite_files import LEASE, job, opened
 from tests.lanes import ROOT
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -43,7 +45,7 @@ def test_too_few_file_descriptors_are_named(tmp_path: Path) -> None:
     assert [line for line in lines if "too many open files in this process or system; raise" not in line] == []
 
 
-def test_a_thread_that_could_not_start_is_started_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ["once"]
     start = threading.Thread.start
 
@@ -54,19 +56,56 @@ def test_a_thread_that_could_not_start_is_started_by_the_next_call(monkeypatch: 
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    done, both = list[str](), threading.Event()
+
+
+def test_a_thread_that_could_not_start_is_started_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_one_thread(monkeypatch)
+    done, second = list[str](), threading.Event()
 
     def work(items: list[str]) -> None:
         done.extend(items)
-        if len(done) == 2:
-            both.set()
+        second.set()
 
     thread = threads.WorkThread("tested", work)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(BackendUnavailable, match="no further thread can be started"):
         thread.put("first")
     thread.put("second")
-    assert both.wait(60)
+    assert second.wait(60)
     thread.stop()
+    assert done == ["second"]  # its caller was told that the first was not done
+
+
+async def test_an_enqueue_that_is_refused_for_want_of_a_thread_stores_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "jobs.db") as driver:
+        driver.database.writer.thread.stop()
+        now = await driver.server_time()
+        refuse_one_thread(monkeypatch)
+        with pytest.raises(BackendUnavailable):
+            await driver.enqueue([job(f"a{number}") for number in range(200)], now)
+        await driver.enqueue([job(f"b{number}") for number in range(200)], now)
+        assert await driver.counts(now) == {"default": {"ready": 200}}
+
+
+async def test_a_transaction_for_which_there_is_no_thread_holds_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "jobs.db") as driver:
+        now = await driver.server_time()
+        await driver.enqueue([job("a")], now)
+        [taken] = await driver.reserve(["default"], now, LEASE, 1, "w")
+        with monkeypatch.context() as patched:
+            refuse_one_thread(patched)
+            with pytest.raises(BackendUnavailable):
+                await driver.transaction(taken.lease).__aenter__()
+        assert driver.database.writer.turns.try_take()
+        driver.database.writer.turns.end()
+        refuse_one_thread(monkeypatch)  # that of the warning that it lasts long
+        transaction = driver.transaction_sync(taken.lease)
+        with transaction as connection:
+            assert connection.in_transaction
+        transaction.rollback()
 
 
 def test_without_a_descriptor_to_watch_with_waiting_lasts_its_time(

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from taskharbor.drivers.sqlite.own_call import ANY_FILE, call_on_this_thread
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.scarcity import missing
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -76,13 +78,21 @@ class WorkThread(Generic[W]):
         self._is_busy = False
 
     def put(self, item: W | Signal) -> None:
-        """Have something done."""
+        """Have something done; BackendUnavailable, and nothing is done, if the system has no thread for it."""
+        self.start()
         self._items.put(item)
+        self.start()  # it was stopped in between
+
+    def start(self) -> None:
+        """Start the thread, unless it runs."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    thread.start()  # if the system has no thread for it, the next call tries again
+                    try:
+                        thread.start()
+                    except RuntimeError as error:
+                        raise BackendUnavailable(f"SQLite: {missing(error) or error}") from error
                     self._thread = thread
 
     def stop(self, *, wait: bool = True) -> None:

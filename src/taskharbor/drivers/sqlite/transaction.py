@@ -21,6 +21,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -289,7 +290,8 @@ class SqliteTransactionSync:
             raise
         self._alarm = threading.Timer(LONG_TRANSACTION_S, self._warn)
         self._alarm.daemon = True
-        self._alarm.start()
+        with suppress(RuntimeError):  # the system has no thread for a warning
+            self._alarm.start()
         return connection
 
     @property
@@ -397,6 +399,7 @@ class SqliteTransaction:
         inner, background = self._inner, self._database.background
         if inner._connection is not None:
             return inner.__enter__()
+        background.start()  # before the turn has come, which only the thread can end
         await self._database.writer.turns.take_async(LOCK_TIMEOUT_S)
         try:
             connection = await background.run(inner.begin)

@@ -26,6 +26,7 @@ from typing import TypeAlias
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.drivers.sqlite.lock_holders import locked_out
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.scarcity import missing
 
 IsInterrupted: TypeAlias = Callable[[], bool]  # whether a blocking call should give up waiting: Ctrl-C was pressed
 
@@ -209,9 +210,9 @@ class FileLock:
                 thread = threading.Thread(target=self._wait, args=(self._file,), name=name, daemon=True)
                 try:
                     thread.start()
-                except BaseException:  # the system has no thread for it: the next call tries again
+                except RuntimeError as error:  # the next call tries again
                     wait.is_given_up = True
-                    raise
+                    raise BackendUnavailable(f"SQLite: {missing(error) or error}") from error
                 self._thread = thread
         if self._wait_for(wait, timeout, is_interrupted):
             return

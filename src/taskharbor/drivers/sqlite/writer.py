@@ -21,6 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -336,7 +337,8 @@ class Writer:
             self._wal_is_empty = self._wal_is_empty and self._wal.is_empty()
             if not self._is_checkpoint_due and self.checkpoint.is_due(self._wal):
                 self._is_checkpoint_due = True
-                self.thread.put(Signal.WAKE)
+                with suppress(BackendUnavailable):  # without a thread it is made when the file is full
+                    self.thread.put(Signal.WAKE)
 
     def _report(self, arrivals: dict[str, int]) -> None:
         """A call succeeded, and the turn is over: wake those that wait for what arrived."""
