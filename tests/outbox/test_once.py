@@ -99,10 +99,14 @@ async def test_django_knows_that_a_block_was_undone() -> None:
         def note(what: str) -> None:
             transaction.on_commit(lambda: ran.append(what), using=mine.connection.alias)
 
-        with pytest.raises(ZeroDivisionError), HARBOR.once(mine.connection, "a"):
-            note("undone")
-            mine.connection.needs_rollback = True  # as a save() that failed leaves it
-            raise ZeroDivisionError
+        def fail() -> None:
+            with HARBOR.once(mine.connection, "a"):
+                note("undone")
+                mine.connection.needs_rollback = True  # as a save() that failed leaves it
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
         with HARBOR.once(mine.connection, "a") as first:
             assert first
             note("kept")
