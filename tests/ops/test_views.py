@@ -11,11 +11,11 @@ from taskharbor import Harbor
 from taskharbor.drivers import Fail, JobInfo, JobRecord, State
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.job import Figures, WorkerInfo, flow_info
+from taskharbor.model.job import Figures, FlowInfo, WorkerInfo, flow_info
 from taskharbor.ops import operator
 from taskharbor.ops.access import Access, AccessDenied
 from taskharbor.ops.attention import MAX_UNSERVED, read_attention
-from taskharbor.ops.flow_view import MAX_BOXES, graph_of, view_of
+from taskharbor.ops.flow_view import MAX_BOXES, GraphDrawing, view_of
 from taskharbor.ops.job_view import timeline_of
 from taskharbor.ops.operator import OperatorSession, PageTooSlow, StoreReading
 from taskharbor.store import queues as queue_rows
@@ -285,8 +285,12 @@ def flow(*edges: tuple[str, str], jobs: int = 0) -> Any:
     return flow_info("f", tuple(nodes))
 
 
+def drawing_of(info: FlowInfo) -> GraphDrawing:
+    return view_of(info, 0).graph
+
+
 def test_a_flow_is_drawn_in_columns_from_left_to_right():
-    graph = graph_of(flow(("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")))
+    graph = drawing_of(flow(("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")))
     place = {box.jobs[0].job.id: (box.column, box.row) for box in graph.boxes}
     assert (place["a"][0], place["b"][0], place["c"][0], place["d"][0]) == (0, 1, 1, 2)
     assert place["b"][1] != place["c"][1]
@@ -294,7 +298,7 @@ def test_a_flow_is_drawn_in_columns_from_left_to_right():
 
 
 def test_a_large_flow_is_folded_to_a_small_drawing():
-    graph = graph_of(flow(jobs=3_000))
+    graph = drawing_of(flow(jobs=3_000))
     assert len(graph.boxes) <= MAX_BOXES
     assert sum(len(box.jobs) for box in graph.boxes) == 3_000
 
@@ -313,7 +317,7 @@ def chain(states: list[State]) -> Any:
 
 
 def test_a_long_chain_is_folded_to_runs_of_steps_in_one_state():
-    graph = graph_of(chain([State.DONE] * 4_000 + [State.INFLIGHT] + [State.BLOCKED] * 5_999))
+    graph = drawing_of(chain([State.DONE] * 4_000 + [State.INFLIGHT] + [State.BLOCKED] * 5_999))
     assert [(box.title, box.state) for box in graph.boxes] == [
         ("step_00000 … step_03999: 4,000 steps", State.DONE),
         ("step_04000", State.INFLIGHT),
@@ -323,7 +327,7 @@ def test_a_long_chain_is_folded_to_runs_of_steps_in_one_state():
 
 
 def test_a_long_chain_of_changing_states_is_folded_as_well():
-    graph = graph_of(chain([State.DONE, State.CANCELLED] * 5_000))
+    graph = drawing_of(chain([State.DONE, State.CANCELLED] * 5_000))
     assert len(graph.boxes) <= MAX_BOXES
     assert graph.columns <= MAX_BOXES
     assert sum(len(box.jobs) for box in graph.boxes) == 10_000
@@ -340,7 +344,7 @@ def test_a_box_of_several_types_does_not_bear_the_name_of_one():
         JobInfo(JobRecord(id=f"n{at}", type=f"dag.t{at % 80}", flow_id="f", depends_on=("root",)), State.READY)
         for at in range(160)
     ]
-    graph = graph_of(flow_info("f", tuple(nodes)))
+    graph = drawing_of(flow_info("f", tuple(nodes)))
     assert [box.title for box in graph.boxes] == ["root", "160 jobs, 80 types"]
 
 

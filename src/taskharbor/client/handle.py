@@ -45,7 +45,37 @@ def dead(job: JobRecord) -> JobDead:
     return JobDead(job.id, reason, last_error, job.error_class)
 
 
-class JobHandle(Generic[R_co]):
+class StoredHandle(Generic[R_co]):
+    """What the handles of jobs and of workflows share: the store, by which they are told apart, and a result."""
+
+    __slots__ = ("_returns", "_stored", "existed", "id")
+
+    _store = StoreOfHandle()
+    _stored: tuple[Store, bool]
+    _returns: Any
+    id: str
+
+    _called = "handle"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.id == self.id and other._stored[0].is_same(self._stored[0])
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    async def _value(self, call: StoreCall, info: JobInfo, own: str) -> R_co:
+        """The result of a job that has ended; JobDead or JobCancelled without one. `own`: the job that `_returns` is
+        about; the one that took its place returns what its own task says, which is not known here."""
+        job = info.job
+        if info.state is State.DLQ:
+            raise dead(job)
+        if info.state is State.CANCELLED:
+            raise JobCancelled(job.id, job.reason)
+        value: R_co = await jobs.result(call.again(), job, self._returns if job.id == own else Any)
+        return value
+
+
+class JobHandle(StoredHandle[R_co]):
     """A job by its id. `existed`: its idempotency key or id was known, and this is the job that was already there.
 
     >>> from taskharbor import Harbor
@@ -60,12 +90,7 @@ class JobHandle(Generic[R_co]):
     41 done 2 1
     """
 
-    __slots__ = ("_returns", "_signature", "_stored", "_type", "existed", "id")
-
-    _store = StoreOfHandle()
-    _stored: tuple[Store, bool]
-
-    _called = "handle"
+    __slots__ = ("_signature", "_type")
 
     def __init__(
         self,
@@ -91,12 +116,6 @@ class JobHandle(Generic[R_co]):
         def __getattr__(self, name: str) -> Any:
             raise missing("a handle", name, OF_HANDLES, "handle")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobHandle) and other.id == self.id and other._stored[0].is_same(self._stored[0])
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
     # The job, or the one that took its place -------------------------------------------------------------------
 
     @both
@@ -114,16 +133,7 @@ class JobHandle(Generic[R_co]):
         it needs a timeout, unless the job has ended. `timeout` is for the job; each read of the store on the way has
         the time of any call, then it is BackendUnavailable.
         """
-        info = await self._ended(call, timeout)
-        job = info.job
-        if info.state is State.DLQ:
-            raise dead(job)
-        if info.state is State.CANCELLED:
-            raise JobCancelled(job.id, job.reason)
-        # The job that took this one's place returns what its own task says, which is not known here.
-        returns = self._returns if job.id == self.id else Any
-        value: R_co = await jobs.result(call.again(), job, returns)
-        return value
+        return await self._value(call, await self._ended(call, timeout), self.id)
 
     aresult = result.awaited
 

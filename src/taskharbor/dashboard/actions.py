@@ -25,6 +25,7 @@ from taskharbor.ops.operations import PAST
 from taskharbor.ops.operator import OperatorSession
 from taskharbor.ops.schedule_edit import rule_edit_of
 from taskharbor.store.redaction import Redaction
+from taskharbor.store.text import plural
 
 MAX_IDS = 500  # of one page
 MAX_SHOWN_BYTES = 64 * 1024  # of a payload in a page: more is a download
@@ -171,13 +172,13 @@ async def begin_operation(request: ActionRequest) -> ActionResult:
 async def cancel_flow(request: ActionRequest) -> ActionResult:
     """Cancel what has not ended in a workflow."""
     number = await request.session.actions.cancel_flow(request.path["id"])
-    return ActionResult(f"{_jobs(number)} cancelled")
+    return ActionResult(f"{plural(number, 'job', ',')} cancelled")
 
 
 async def requeue_flow(request: ActionRequest) -> ActionResult:
     """Bring the dead jobs of a workflow back."""
     number = await request.session.actions.requeue_flow(request.path["id"])
-    return ActionResult(f"{_jobs(number)} requeued: the workflow goes on where it failed")
+    return ActionResult(f"{plural(number, 'job', ',')} requeued: the workflow goes on where it failed")
 
 
 async def run_schedule(request: ActionRequest) -> ActionResult:
@@ -240,11 +241,7 @@ def _result_of(errors: Sequence[DriverError | None], past: str) -> ActionResult:
 
 def _result_of_all(errors: Sequence[DriverError | None], past: str) -> ActionResult:
     refused = [error for error in errors if error is not None]
-    text = f"{_jobs(len(errors) - len(refused))} {past}"
+    text = f"{plural(len(errors) - len(refused), 'job', ',')} {past}"
     if not refused:
         return ActionResult(text)
     return ActionResult(f"{text}; {len(refused)} refused, the first: {refused[0]}", refused=len(refused) == len(errors))
-
-
-def _jobs(number: int) -> str:
-    return f"{number:,} job{'' if number == 1 else 's'}"

@@ -7,21 +7,20 @@ though everything behind the dead job stays blocked.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from taskharbor.client import waiting
-from taskharbor.client.handle import dead
+from taskharbor.client.handle import StoredHandle
 from taskharbor.client.twins import both
 from taskharbor.flow.summary import end_of, progress_of
 from taskharbor.model.current_job import is_in_handler
-from taskharbor.model.errors import JobCancelled, JobNotFound
+from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_status
 from taskharbor.model.times import Duration
 from taskharbor.store import flows, jobs
 from taskharbor.store.access import StoreCall, refuse_on_loop
-from taskharbor.store.session import StoreOfHandle
 from taskharbor.tasks.migration_hints import OF_FLOW_HANDLES, missing
 
 if TYPE_CHECKING:
@@ -44,15 +43,10 @@ class FlowProgress(msgspec.Struct, frozen=True):
         return f"{self.done} of {self.total}"
 
 
-class FlowHandle(Generic[R_co]):
+class FlowHandle(StoredHandle[R_co]):
     """A flow by its id. `existed`: its last step met a known idempotency key, and its result is that job's."""
 
-    __slots__ = ("_end", "_externals", "_returns", "_stored", "existed", "id")
-
-    _store = StoreOfHandle()
-    _stored: tuple[Store, bool]
-
-    _called = "handle"
+    __slots__ = ("_end", "_externals")
 
     def __init__(
         self,
@@ -78,12 +72,6 @@ class FlowHandle(Generic[R_co]):
         def __getattr__(self, name: str) -> Any:
             raise missing("the handle of a workflow", name, OF_FLOW_HANDLES, "handle")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FlowHandle) and other.id == self.id and other._stored[0].is_same(self._stored[0])
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
     @both
     async def status(self, call: StoreCall) -> FlowStatus:
         """How the flow stands: running, succeeded, failed or cancelled. Blocks for a read of the store."""
@@ -108,15 +96,7 @@ class FlowHandle(Generic[R_co]):
         or JobNotFound if its records are gone. In a handler it needs a timeout, unless the flow has ended. `timeout` is
         for the flow; each read of the store on the way has the time of any call, then it is BackendUnavailable.
         """
-        info, end = await self._ended(call, timeout)
-        job = info.job
-        if info.state is State.DLQ:
-            raise dead(job)
-        if info.state is State.CANCELLED:
-            raise JobCancelled(job.id, job.reason)
-        # The job that took the last one's place returns what its own task says, which is not known here.
-        value: R_co = await jobs.result(call.again(), job, self._returns if job.id == end else Any)
-        return value
+        return await self._value(call, *await self._ended(call, timeout))
 
     aresult = result.awaited
 

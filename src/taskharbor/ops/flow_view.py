@@ -107,12 +107,6 @@ def rows_of(info: FlowInfo) -> list[FlowRow]:
     return _tree(graph, units, len(units))
 
 
-def graph_of(info: FlowInfo) -> GraphDrawing:
-    """The drawing of a flow."""
-    graph = FlowGraph(info)
-    return _drawing(graph, graph.units())
-
-
 def _tree(graph: FlowGraph, units: Sequence[tuple[str, ...]], most: int) -> list[FlowRow]:
     unit_of = {id: number for number, unit in enumerate(units) for id in unit}
     below: dict[int, list[int]] = {}
