@@ -209,8 +209,9 @@ class SqliteDriver(SqlDriver):
         )
 
     async def save(self, lease: Lease, name: str, value: bytes, now: datetime) -> None:
+        stepped = self._reading.stepped_at(now)
         await self.database.write(
-            lambda session: steps.save(session, lease, name, value, now + self._reading.step(session)),
+            lambda session: steps.save(session, lease, name, value, now + step_since(session, stepped)),
             inline=type(value) is bytes and len(value) <= MAX_INLINE_BYTES,
         )
 
