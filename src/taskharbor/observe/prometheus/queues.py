@@ -1,9 +1,9 @@
 """How deep the queues are, and how long their oldest ready job has waited: read from the store at a scrape.
 
 Two questions, apart from each other. Whether the store answers (`taskharbor_store_up`) follows from the cheapest call
-there is, at most every `every` seconds. The figures of queues cost more: one `counts`, to a cap, and one `heads` of the
-queues with ready jobs. The longer they take the rarer they are read, at most a twentieth of the time; in between, the
-last ones are returned again. If they are not read within `timeout` seconds, what was read is shown and
+there is, at most every `every` seconds. The figures of queues cost more: `queues`, one `counts`, to a cap, and one
+`heads` of the queues with ready jobs. The longer they take the rarer they are read, at most a twentieth of the time; in
+between, the last ones are returned again. If they are not read within `timeout` seconds, what was read is shown and
 `taskharbor_queue_figures_complete` is 0: a slow store is up.
 
 A store that does not answer has no figures of queues: none are better than old ones. Where the store cannot tell how
