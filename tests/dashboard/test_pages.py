@@ -148,6 +148,9 @@ def test_the_audit_leads_to_what_was_changed_and_a_workflow_says_how_it_begins()
         flow = await site.json(f"/flows/{site.scene.flow}")
         first = next(job["type"] for job in flow["jobs"] if job["id"] not in {edge[1] for edge in flow["edges"]})
         assert f'title="It begins with {first}"' in (await site.get(f"/flows/{site.scene.flow}")).text
+        failed = site.scene.failed_flow
+        assert f'href="/jobs?flow={failed}&amp;state=dlq">1 dead</a>' in (await site.get(f"/flows/{failed}")).text
+        assert '<span class="s-dlq">1 dead</span>' in (await site.get("/flows")).text
 
     visit(look)
 

@@ -52,7 +52,7 @@ def environment() -> jinja2.Environment:
         "word": lambda state: STATE_WORDS.get(str(state), str(state)),
         "json_text": lambda value: msgspec.json.encode(value).decode(),
         "command": command,
-        "clock": lambda moment: f"{moment.astimezone(UTC):%H:%M:%S}",
+        "clock": lambda moment: f"{moment.astimezone(UTC):%H:%M:%S}Z",
         "dead_value": _dead_value,
         "full_error_name": full_error_name,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,11 +29,13 @@ STATUSES = tuple(status.value for status in FlowStatus)
 
 @dataclass(frozen=True)
 class FlowShape:
-    """A workflow in a list: the task that it begins with, and how many of its jobs are done. `more`: it has others."""
+    """A workflow in a list: the task that it begins with, and how many of its jobs are done and dead. `more`: it has
+    others."""
 
     first: str
     jobs: int
     done: int
+    dead: int
     more: bool
 
 
@@ -68,8 +71,9 @@ async def _shapes(reading: StoreReading, ids: list[str]) -> dict[str, FlowShape]
         found = await reading.driver.list(flow_id=id, limit=MAX_SHAPE_JOBS, now=reading.now, payloads=False)
         if not found.items:
             return None
-        done = sum(info.state is State.DONE for info in found.items)
-        return FlowShape(step_name(found.items[0]), len(found.items), done, found.cursor is not None)
+        states = Counter(info.state for info in found.items)
+        done, dead = states[State.DONE], states[State.DLQ]
+        return FlowShape(step_name(found.items[0]), len(found.items), done, dead, found.cursor is not None)
 
     found = await asyncio.gather(*map(shape, ids))
     return {id: shape for id, shape in zip(ids, found, strict=True) if shape is not None}
@@ -99,6 +103,7 @@ def _view(info: FlowInfo, complete: bool) -> dict[str, Any]:
         "more": found.more,
         "took": {id: took[id] for id in shown if id in took},
         "done": done,
+        "dead": sum(node.state is State.DLQ for node in info.nodes),
         "total": total,
         "next": next_commands(info),
     }
