@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Request
+from playwright.sync_api import Browser, Locator, Page, Request, Response
 
 from taskharbor.dashboard.routes import ACTION_ROUTES
 from taskharbor.drivers import JobRecord
@@ -96,6 +96,11 @@ def more(text: str, now: datetime) -> Iterator[JobRecord]:
     yield record(text, text, now, id=f"{text} large", payload={"text": "x" * LARGE})
 
 
+def answers(action: str) -> Callable[[Response], bool]:
+    """Whether a response is that of this action."""
+    return lambda reply: re.fullmatch(action, urlsplit(reply.url).path) is not None
+
+
 def is_own(request: Request, page: str) -> bool:
     """What a page reads by itself: itself again, its parts, its stream."""
     path = urlsplit(request.url).path
@@ -117,9 +122,7 @@ def test_a_click_sends_what_it_says_and_nothing_else(chromium: Browser, tmp_path
             if wanted[0].endswith("/resume") and path == "/operations":
                 served.call(fail_operations)
             page = tab.open(path)
-            with page.expect_response(
-                lambda reply, last=wanted[-1]: re.fullmatch(last, urlsplit(reply.url).path) is not None
-            ) as got:
+            with page.expect_response(answers(wanted[-1])) as got:
                 do(page)
             assert got.value.status in (200, 204), (wanted, got.value.text())
             leads = got.value.headers.get("hx-redirect", path)

@@ -169,7 +169,7 @@ async def drawn(seen: Seen) -> list[str]:
         page = await seen.drawn(at("/queues", name))
         wrong += tiles("/queues/…", page, truth.counts[name])
         coming = [unquote(id) for id in re.findall(r'href="/jobs/([^"?]+)" title', page.partition("Next in line")[2])]
-        ready = truth.where(lambda info, name=name: info.job.queue == name and info.state is State.READY)
+        ready = [id for id in truth.where(in_state(State.READY)) if truth.infos[id].job.queue == name]
         if not coming or not {*coming} <= {*ready}:
             wrong.append(f"/queues/{name!r:.30}: next in line are {coming[:3]}, ready are {ready[:3]}")
     rows = re.findall(r'name="id" value="([^"]+)"', await seen.drawn("/jobs"))
@@ -187,8 +187,8 @@ async def drawn(seen: Seen) -> list[str]:
             continue  # an operation
         row = page.partition(f'href="{at("/flows", id)}"')[2].partition("</tr>")[0]
         done = sum(info.state is State.DONE for info in members)
-        shown = re.search(r'jobs done">(\d+) of (\d+)(\+?)', row)
-        said = None if shown is None else (int(shown[1]), int(shown[2]), shown[3])
+        found = re.search(r'jobs done">(\d+) of (\d+)(\+?)', row)
+        said = None if found is None else (int(found[1]), int(found[2]), found[3])
         if said is None or (said != (done, len(members), "") and not (said[2] and said[0] <= done)):
             wrong.append(f"/flows: {id!r:.40}: {said}, not {(done, len(members))}")
     return wrong
