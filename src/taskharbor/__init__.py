@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from taskharbor.model.executions import Attempt, AttemptKind
     from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, State, WorkerInfo
+    from taskharbor.model.memo import StepInfo
     from taskharbor.model.progress import Progress
     from taskharbor.policy.retry import Exponential, Fixed, Linear
     from taskharbor.store.bulk.operations import OperationProgress
@@ -107,6 +108,7 @@ __all__ = [
     "Snooze",
     "State",
     "Step",
+    "StepInfo",
     "StepRefused",
     "StoreMissing",
     "Summary",
@@ -136,6 +138,7 @@ _HOMES = {
     "taskharbor.model.clock": ("Clock",),
     "taskharbor.model.codec": ("Codec", "JsonCodec"),
     "taskharbor.model.job": ("FlowInfo", "FlowStatus", "JobInfo", "JobRecord", "State", "WorkerInfo"),
+    "taskharbor.model.memo": ("StepInfo",),
     "taskharbor.model.progress": ("Progress",),
     "taskharbor.policy.retry": ("Exponential", "Fixed", "Linear"),
     "taskharbor.store.bulk.operations": ("OperationProgress",),

@@ -2,11 +2,12 @@
 
 import json
 import re
+from datetime import datetime, timedelta
 
 import pytest
 
 from taskharbor.cli.lazy import load
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import Driver, JobRecord
 from taskharbor.model.job import replace
 from taskharbor.policy.mask import MASK
 from taskharbor.store.redaction import HIDDEN, Redaction
@@ -121,3 +122,46 @@ def test_short_values_are_left_in_the_error():
     job = JobRecord(id="j1", type="x", payload=b'{"a": "on", "b": 1, "c": true, "d": null, "e": "   "}')
     job = replace(job, last_error="line 1 went on: true")
     assert HIDDEN.errors(job)[1] == "line 1 went on: true"
+
+
+def save_steps(dsn: str) -> None:
+    async def save(driver: Driver, now: datetime) -> None:
+        (held,) = await driver.reserve(["default"], now, timedelta(minutes=1), 1)
+        await driver.save(held.lease, "charge", b'v{"pin":"8642"}', now)
+        await driver.save(held.lease, "taskharbor.checkpoint", b"v12", now)
+
+    within(dsn, save)
+
+
+def test_steps_are_listed_without_their_values(dsn: str):
+    store(dsn, JobRecord(id="j1", type="mail"))
+    assert "no step of it is stored" in inspect(dsn, "j1", "--steps").out
+    save_steps(dsn)
+    assert "steps" not in inspect(dsn, "j1", "--output", "json").json
+    for answer in (inspect(dsn, "j1", "--steps"), inspect(dsn, "j1", "--steps", "--output", "json")):
+        assert "charge" in answer.out
+        assert "8642" not in answer.out
+        assert "checkpoint" not in answer.out
+    (step,) = inspect(dsn, "j1", "--steps", "--output", "json").json["steps"]
+    assert list(step) == ["name", "at", "size", "execution", "value"]
+    assert (step["name"], step["size"], step["execution"], step["value"]) == ("charge", 14, 1, None)
+
+
+def test_values_of_steps_are_shown_when_they_are_asked_for(dsn: str):
+    store(dsn, JobRecord(id="j1", type="mail"))
+    save_steps(dsn)
+    (step,) = inspect(dsn, "j1", "--steps", "--show-payload", "--output", "json").json["steps"]
+    assert step["value"] == {"pin": "8642"}
+    assert "8642" in inspect(dsn, "j1", "--steps", "--show-payload").out
+    (step,) = inspect(dsn, "j1", "--steps", "--redact", "pin", "--output", "json").json["steps"]
+    assert step["value"] == {"pin": MASK}
+
+
+def test_a_fresh_requeue_forgets_the_steps(dsn: str):
+    store(dsn, JobRecord(id="j1", type="mail"))
+    save_steps(dsn)
+    taskharbor("job", "cancel", "--dsn", dsn, "j1", "--yes")
+    answer = taskharbor("dlq", "requeue", "--dsn", dsn, "j1", "--fresh", "--output", "json")
+    assert (answer.code, answer.json["done"]) == (0, ["j1"])
+    assert inspect(dsn, "j1", "--steps", "--output", "json").json["steps"] == []
+    assert taskharbor("dlq", "requeue", "--dsn", dsn, "--all", "--fresh", "--yes").code == 2

@@ -26,6 +26,12 @@ COLUMNS = (
     Column("took", right=True, times=True),
     Column("worker", tail=True),
 )
+STEP_COLUMNS = (
+    Column("step", tail=True),
+    Column("stored", whole=True, times=True),
+    Column("bytes", right=True),
+    Column("execution", right=True),
+)
 _NOT_LINES = {"max_attempts", "payload_bytes", "result_bytes", "hidden", "executions", "missing"}
 _ZERO_IS_NOTHING = {"priority", "lost", "edits"}
 _SECONDS = {"waited_seconds": "waited", "ran_seconds": "ran", "timeout": "timeout", "keep_for": "kept for"}
@@ -43,17 +49,34 @@ def read_one(target: Target, typed: str, redaction: Redaction = HIDDEN) -> tuple
     return call_store(target, read)
 
 
-def write_job(target: Target, typed: str, redaction: Redaction) -> None:
-    """Print a job in full."""
+def write_job(target: Target, typed: str, redaction: Redaction, *, steps: bool = False) -> None:
+    """Print a job in full; `steps`: with what is stored of its handler's steps."""
     info, now = read_one(target, typed, redaction=redaction)
     facts = json_output.whole(info, redaction, now)
+    rows: list[dict[str, Any]] = []
+    if steps:
+        rows = json_output.steps(call_store(target, lambda driver, _: driver.steps(info.job.id)), redaction)
     if target.json:
+        facts |= {"steps": rows} if steps else {}
         write_json(facts, one=is_raw(facts))
         return
     write_facts(job_lines(facts, tries_of(info), now))
     if facts["executions"]:
         write("")
         write_executions(facts["executions"], facts["missing"], now)
+    if steps:
+        write("")
+        write_steps(rows, now)
+
+
+def write_steps(rows: Sequence[dict[str, Any]], now: datetime) -> None:
+    """Print the steps of a job as a table, each with its value if that is shown."""
+    if not rows:
+        write("no step of it is stored")
+        return
+    cells = [[row["name"], relative(row["at"], now), str(row["size"]), str(row["execution"])] for row in rows]
+    values = ["" if row["value"] is None else msgspec.json.encode(row["value"]).decode() for row in rows]
+    write_table(STEP_COLUMNS, cells, below=values, title="value")
 
 
 def is_raw(facts: dict[str, Any]) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from taskharbor.model.executions import Attempt
+    from taskharbor.model.memo import StepInfo
     from taskharbor.model.progress import Progress
     from taskharbor.store.access import Act, StoreCall
     from taskharbor.store.session import Store
@@ -184,15 +185,17 @@ class JobHandle(StoredHandle[R_co]):
         run_at: datetime | None = None,
         delay: Duration | None = None,
         reset_attempts: bool = True,
+        fresh: bool = False,
         by: str | None = None,
     ) -> None:
         """Bring the job back if it is dead or cancelled (WrongState), to run now, at `run_at` or after `delay`.
 
         It has all its attempts again; with `reset_attempts=False` those that it had left. If a workflow took its place
-        and failed, the dead jobs of that workflow come back, and it goes on where it failed. `by`: who does it, for
-        the audit; else the user of this process.
+        and failed, the dead jobs of that workflow come back, and it goes on where it failed. `fresh`: its
+        steps, sleeps and checkpoint are forgotten, and done again. `by`: who does it, for the audit; else the user of
+        this process.
         """
-        again = flows.checked_requeue(run_at, delay, reset_attempts)
+        again = flows.checked_requeue(run_at, delay, reset_attempts, fresh)
         await self._audited(call, by, jobs.requeue(call, self.id, again), flows.REQUEUE_IN_DOUBT)
 
     arequeue = requeue.awaited
@@ -236,6 +239,16 @@ class JobHandle(StoredHandle[R_co]):
         return read_note((await jobs.record(call, self.id)).job.note)
 
     aprogress = progress.awaited
+
+    @both
+    async def steps(self, call: StoreCall) -> list[StepInfo]:
+        """The steps and sleeps of the job that are stored, in the order in which they were, without their values."""
+        from taskharbor.model.memo import step_infos
+
+        await jobs.record(call, self.id)
+        return step_infos(await call.ask(lambda driver: driver.steps(self.id)))
+
+    asteps = steps.awaited
 
     @both
     async def amend(

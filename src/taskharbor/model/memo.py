@@ -12,6 +12,8 @@ from taskharbor.model.times import from_ms
 
 MAX_MEMO_BYTES = 128 * 1024
 """What a store takes. Core allows half of it: a sealed value is longer than the codec's bytes."""
+CHECKPOINT = "taskharbor.checkpoint"
+"""The name of the memo that `ctx.checkpoint` replaces."""
 VALUE, SLEEP = b"v", b"z"
 """How a value begins that core wrote: that of a step, before the codec's bytes; or a sleep, before its end in ms."""
 
@@ -29,6 +31,24 @@ class Memo(msgspec.Struct, frozen=True, gc=False):
     value: bytes
     at: datetime  # the `now` of its save
     execution: int  # the number of the delivery that saved it
+
+
+class StepInfo(msgspec.Struct, frozen=True):
+    """A step or a sleep of a job that is stored, without its value: see `handle.steps()`."""
+
+    name: str  # its name
+    at: datetime  # when it was stored
+    size: int  # of its value, in bytes
+    execution: int  # the number of the execution that stored it: `ctx.fence` there
+
+
+def step_infos(memos: Sequence[Memo]) -> list[StepInfo]:
+    """What is shown of memos; the checkpoint is none of the steps."""
+    return [
+        StepInfo(memo.name, memo.at, max(len(memo.value) - 1, 0), memo.execution)
+        for memo in memos
+        if memo.name != CHECKPOINT
+    ]
 
 
 def memo_place(memo: Memo) -> tuple[datetime, str]:

@@ -45,10 +45,13 @@ class Actions:
 
     # Jobs by id ------------------------------------------------------------------------------------------------
 
-    async def requeue(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:
-        """Bring dead and cancelled jobs back; an error in the place of each that is neither."""
+    async def requeue(
+        self, ids: Sequence[str], *, reset_attempts: bool = True, fresh: bool = False
+    ) -> list[DriverError | None]:
+        """Bring dead and cancelled jobs back; an error in the place of each that is neither. `fresh`: without their
+        steps."""
         call = self._begin(Permission.REQUEUE)
-        again = flows.Requeue(reset_attempts=reset_attempts)
+        again = flows.Requeue(reset_attempts=reset_attempts, fresh=fresh)
         return await self._each(call, ids, lambda driver: jobs.requeue_each(driver, ids, call.now(), again))
 
     async def retry(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskharbor.model.executions import Attempt, AttemptKind
 from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
+from taskharbor.model.memo import Memo, step_infos
 from taskharbor.model.progress import read_note
 from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.ops.job_view import executions_of, times_of
@@ -92,6 +93,15 @@ def whole(info: JobInfo, redaction: Redaction, now: datetime) -> dict[str, Any]:
         "executions": rows,
         "missing": missing,
     }
+
+
+def steps(memos: Sequence[Memo], redaction: Redaction) -> list[dict[str, Any]]:
+    """The steps of a job that are stored."""
+    values = {memo.name: memo.value for memo in memos}
+    return [
+        {**fields(each, "name", "at", "size", "execution"), "value": redaction.value(values[each.name][1:])}
+        for each in step_infos(memos)
+    ]
 
 
 def progress(info: JobInfo, redaction: Redaction = HIDDEN) -> dict[str, Any] | None:

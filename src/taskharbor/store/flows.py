@@ -7,7 +7,7 @@ waits for ever. So a caller that asks how the flow stands must learn of that job
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.base import DEPENDENCY_CANCELLED_REASON, Driver
-from taskharbor.model.errors import JobNotFound
+from taskharbor.model.amendment import Amend
+from taskharbor.model.errors import DriverError, JobNotFound
 from taskharbor.model.job import OPERATIONS_QUEUE, FlowInfo, FlowStatus, JobInfo, State, flow_info, flow_status
 from taskharbor.model.times import Duration, duration, moment, round_up
 from taskharbor.store.bulk.plan import is_operation, slice_id
@@ -34,28 +35,51 @@ REQUEUE_IN_DOUBT = "It, or some of its jobs, may be back already; requeue it aga
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """When a job that is brought back runs, and whether its failures are forgotten."""
+    """When a job that is brought back runs, and whether its failures and its steps are forgotten."""
 
     at: datetime | None = None
     after: timedelta | None = None
     reset_attempts: bool = True
+    fresh: bool = False
 
     def run_at(self, now: datetime) -> datetime | None:
         """The moment from which on it may run; None: at once."""
         return self.at if self.after is None else round_up(now + self.after)
 
 
-def checked_requeue(run_at: datetime | None, delay: Duration | None, reset_attempts: bool) -> Requeue:
+def checked_requeue(
+    run_at: datetime | None, delay: Duration | None, reset_attempts: bool, fresh: bool = False
+) -> Requeue:
     """What a caller gave, as a value; TypeError or ValueError for a value that makes no sense."""
     if run_at is not None and delay is not None:
         raise ValueError("requeue: expected delay or run_at, got both; give one")
     if not isinstance(reset_attempts, bool):
         raise TypeError(f"reset_attempts: expected True or False, got {type(reset_attempts).__name__}")
+    if not isinstance(fresh, bool):
+        raise TypeError(f"fresh: expected True or False, got {type(fresh).__name__}")
     return Requeue(
         None if run_at is None else moment(run_at, "run_at"),
         None if delay is None else duration(delay, "delay"),
         reset_attempts,
+        fresh,
     )
+
+
+async def bring_back(driver: Driver, ids: Sequence[str], again: Requeue, now: datetime) -> list[DriverError | None]:
+    """Requeue dead and cancelled jobs. A fresh one is amended first, with its own payload: that forgets its steps."""
+    if again.fresh:
+        for id in ids:
+            try:
+                info = await driver.inspect(id, now)
+            except JobNotFound:
+                continue
+            job = info.job
+            if job.has_memos and info.state in (State.DLQ, State.CANCELLED):
+                change = Amend(id=id, deliveries=job.deliveries, edits=job.edits, payload=job.payload)
+                (refused,) = await driver.amend([change], now)
+                if refused is not None:
+                    raise refused
+    return await driver.requeue(ids, now, again.run_at(now), again.reset_attempts)
 
 
 async def flow(call: StoreCall, id: str, *, payloads: bool = True) -> FlowInfo:
@@ -145,7 +169,7 @@ async def requeue_dead(driver: Driver, id: str, again: Requeue, now: datetime) -
     except JobNotFound:
         pass
     ids = [info.job.id for info in dead if info.state is State.DLQ]
-    errors = await driver.requeue(ids, now, again.run_at(now), again.reset_attempts)
+    errors = await bring_back(driver, ids, again, now)
     return sum(error is None for error in errors)
 
 

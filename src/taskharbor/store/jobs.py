@@ -18,7 +18,7 @@ from taskharbor.model.codec import type_name
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState
 from taskharbor.model.job import JobInfo, JobRecord, Seen, State
 from taskharbor.store.bulk.plan import is_operation, may_be_slice
-from taskharbor.store.flows import Requeue, failed_externals, failed_in, requeue_dead
+from taskharbor.store.flows import Requeue, bring_back, failed_externals, failed_in, requeue_dead
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 from taskharbor.tasks.payload_errors import describe
 from taskharbor.tasks.results import Results, compose
@@ -232,7 +232,7 @@ def requeue(call: StoreCall, id: str, again: Requeue) -> Act[None]:
                 raise WrongState(f"job {id}: no job is dead in the workflow that took its place")
             return
         was_ended = was_ended or last.state in (State.DLQ, State.CANCELLED)
-        error = (await driver.requeue([last.job.id], now, again.run_at(now), again.reset_attempts))[0]
+        error = (await bring_back(driver, [last.job.id], again, now))[0]
         if error is not None and not (is_repeated and isinstance(error, WrongState)):
             raise error
 
@@ -243,7 +243,7 @@ async def requeue_each(driver: Driver, ids: Sequence[str], now: datetime, again:
     """Bring dead and cancelled jobs back; an error in the place of each that is neither."""
     slices = await slices_among(driver, ids, now)
     others = [id for id in ids if id not in slices]
-    errors = iter(await driver.requeue(others, now, again.run_at(now), again.reset_attempts) if others else ())
+    errors = iter(await bring_back(driver, others, again, now) if others else ())
     return [part_of_operation(id) if id in slices else next(errors) for id in ids]
 
 

@@ -23,14 +23,12 @@ from typing import Any, Protocol
 from taskharbor.model.bounds import check_name
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import BlockingCall, Snooze, StepRefused
-from taskharbor.model.memo import SLEEP, VALUE, Memo
+from taskharbor.model.memo import CHECKPOINT, SLEEP, VALUE, Memo
 from taskharbor.model.naming import class_name
 from taskharbor.model.times import Duration, duration, from_ms, round_up, to_ms
 from taskharbor.tasks.annotations import Unresolved, hints_of
 from taskharbor.tasks.handler import is_coroutine
 
-CHECKPOINT = "taskharbor.checkpoint"
-"""The name of the memo that `ctx.checkpoint` replaces."""
 MAX_STEPS = 1000
 MAX_VALUE_BYTES = 64 * 1024
 MAX_VALUES_BYTES = 1024 * 1024

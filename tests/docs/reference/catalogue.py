@@ -69,9 +69,9 @@ PAGES = (
         "handles, records, states, attempts; finding jobs by filter, and changing many",
         "The guide is [Jobs from Python](../jobs.md); for failed jobs [Dead letters](../dead-letters.md).",
         _of(
-            "taskharbor", "JobHandle", "JobInfo", "JobRecord", "State", "Progress", "Attempt", "AttemptKind", "Jobs",
-            "Count", "Summary", "SummaryRow", "Operation", "OperationProgress", "OperationStatus", "DryRun",
-            "QueueInfo", "Audit", "AuditEntry",
+            "taskharbor", "JobHandle", "JobInfo", "JobRecord", "State", "Progress", "Attempt", "AttemptKind",
+            "StepInfo", "Jobs", "Count", "Summary", "SummaryRow", "Operation", "OperationProgress", "OperationStatus",
+            "DryRun", "QueueInfo", "Audit", "AuditEntry",
         ),
     ),
     Page(

@@ -149,10 +149,11 @@ def edit(target: Target, id: str, json_: str | None, requeue: bool) -> None:
 @dlq.command()
 @opt.flag("--all", "All dead jobs, or all that the filter names.", "everything")
 @opt.keep_attempts_option
+@opt.flag("--fresh", "Forget the steps of the jobs, which are done again. With ids.")
 @opt.pace_options
 @opt.many_options
 @shared
-def requeue(target: Target, keep_attempts: bool, **options: Any) -> None:
+def requeue(target: Target, keep_attempts: bool, fresh: bool, **options: Any) -> None:
     """Requeue dead jobs, by ids or by a filter, with all attempts available again.
 
     With a filter it shows what it found and asks. Then it begins an operation and carries it out, together with the
@@ -162,6 +163,7 @@ def requeue(target: Target, keep_attempts: bool, **options: Any) -> None:
     \b
     Examples:
       taskharbor dlq requeue 01JQZ5X7T0A8
+      taskharbor dlq requeue 01JQZ5X7T0A8 --fresh
       taskharbor dlq requeue --error ConnectionError --canary 5 --spread 10m
       taskharbor dlq requeue --queue mail --dry-run
       taskharbor dlq requeue --all --yes
@@ -174,11 +176,13 @@ def requeue(target: Target, keep_attempts: bool, **options: Any) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     if "max_failures" in given and "canary" not in given:
         raise usage_error("dlq requeue: --max-failures needs --canary N, the number of jobs to try first")
+    if fresh and not selection.ids:
+        raise usage_error("dlq requeue: --fresh needs the ids of the jobs, not a filter")
     reset: dict[str, Any] = {"reset_attempts": not keep_attempts}
     change_jobs(
         target,
         selection,
-        lambda actions, ids: actions.requeue(ids, **reset),
+        lambda actions, ids: actions.requeue(ids, fresh=fresh, **reset),
         "requeue",
         past="requeued",
         takes=(State.DLQ, State.CANCELLED),
