@@ -13,8 +13,8 @@ NAMES = {
     "JobHandle", "JobInfo", "JobNotFound", "JobNotInflight", "JobRecord", "JobRequest", "Jobs", "JsonCodec",
     "LeaseExpired", "LeaseMismatch", "LifespanFailed", "Linear", "Operation", "OperationProgress", "OperationStatus",
     "Progress", "QueueInfo", "RetryLater", "ScheduleInfo", "ScheduleNotFound", "Schedules", "Snooze", "State", "Step",
-    "StoreMissing", "Summary", "SummaryRow", "Task", "TaskHarborError", "TransactionFailed", "Unrecoverable",
-    "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
+    "StepRefused", "StoreMissing", "Summary", "SummaryRow", "Task", "TaskHarborError", "TransactionFailed",
+    "Unrecoverable", "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
 }  # fmt: skip
 
 
