@@ -26,6 +26,7 @@ CALLS = {
     "requeue": "requeue('[]', 1, null, false, null)",
     "delete_jobs": "delete_jobs('[]', null)",
     "amend": "amend('[]', 1)",
+    "save_step": "save_step('a', 't', 'n', '', 1)",
     "add_figures": "add_figures('[]', 1)",
     "put_audit": "put_audit('[]', 1)",
     "change_schedules": "change_schedules('[]', null, 1)",

@@ -255,6 +255,7 @@ def test_stores_in_one_database_do_not_wait_for_each_other():
 LOCK = re.compile(r"for (?:no key )?(?:update|share)|for key share")
 ALONE = {  # a statement that locks one row, or rows that no other call can have
     "perform from jobs j where j.id = next_id for key share",
+    "select y.deliveries, y.memos into held from jobs y where y.id = p_id and y.token = p_token",
     "select h.handed_to into further from history h where h.id = next_id for key share",
 }
 

@@ -3,7 +3,6 @@
 docs/operations.md has a table of what is tested here.
 """
 
-import importlib.util
 import json
 import os
 import re
@@ -45,7 +44,6 @@ SERVERS = {
     "gevent-preload": ("gunicorn", USED, "--preload", "--worker-class", "gevent"),
     "uvicorn": ("uvicorn", "tests.processes.web_apps:served"),
 }
-NEEDS_GEVENT = [pytest.mark.skipif(importlib.util.find_spec("gevent") is None, reason="gevent is not installed")]
 ANY_PORT = {"gunicorn": ("--bind", "127.0.0.1:0"), "uvicorn": ("--port", "0")}
 
 
@@ -123,10 +121,12 @@ def stored(dsn: str) -> dict[str, int]:
 
 
 @pytest.mark.may_skip("gevent is not installed")
-@pytest.mark.parametrize("server", [pytest.param(each, marks=NEEDS_GEVENT * ("gevent" in each)) for each in SERVERS])
+@pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("store", STORES)
 def test_each_request_is_one_job(store: str, server: str, tmp_path: Path) -> None:
     """Each process of the server has enqueued; with `--preload` the harbor was used before they were forked."""
+    if "gevent" in server:
+        pytest.importorskip("gevent")
     dsn = STORES[store](tmp_path)
 
     def enough(answers: list[Answer]) -> bool:

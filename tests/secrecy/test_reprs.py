@@ -115,6 +115,8 @@ MAY_SHOW = {
     "BackendOptions.database": "as above",
     "Caller.database": "postgresql or sqlite",
     "EditPreview.problem": "what is wrong with a rule of a schedule",
+    "JobContext.deadline": "a moment",
+    "JobContext.job": "the record, which hides what is the user's",
     "HarborTask.backend": "a name in the settings of Django",
     "HarborTask.func": "the name of a function",
     "HarborTask.group": "the name of a group",

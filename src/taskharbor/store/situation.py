@@ -36,7 +36,7 @@ class Situation:
 
     info: JobInfo
     now: datetime
-    asleep: tuple[str, datetime] | None = None  # in which step its handler sleeps, and until when
+    asleep: tuple[str, datetime] | None = field(default=None, repr=False)  # its step, and until when
     paused: bool = False
     before: int | None = None  # how many ready jobs of its queue come first, up to MAX_NEXT; None: not known
     workers: tuple[WorkerInfo, ...] = ()  # alive, and serving its queue
