@@ -13,7 +13,7 @@ NAMES = {
     "JobHandle", "JobInfo", "JobNotFound", "JobNotInflight", "JobRecord", "JobRequest", "Jobs", "JsonCodec",
     "LeaseExpired", "LeaseMismatch", "LifespanFailed", "Linear", "Operation", "OperationProgress", "OperationStatus",
     "Progress", "QueueInfo", "RetryLater", "ScheduleInfo", "ScheduleNotFound", "Schedules", "Snooze", "State", "Step",
-    "StepRefused", "StoreMissing", "Summary", "SummaryRow", "Task", "TaskHarborError", "TransactionFailed",
+    "StepInfo", "StepRefused", "StoreMissing", "Summary", "SummaryRow", "Task", "TaskHarborError", "TransactionFailed",
     "Unrecoverable", "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
 }  # fmt: skip
 
