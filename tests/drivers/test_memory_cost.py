@@ -23,7 +23,8 @@ pytestmark = pytest.mark.lane("unit")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
 MANY = lanes.figure(test=5_000, full=50_000)
-# A thousand times as many jobs are ten levels more in a heap, of at most five operations each for a job.
+# A thousand times as many jobs are ten levels more in a heap, of at most five operations each for a job. An ack makes
+# no more calls, but a few comparisons depend on the tokens, which are random.
 MORE_LEVELS = 10 * 5
 
 
@@ -81,7 +82,8 @@ def jobs(count, **fields):
 
 def reserve_and_ack(driver, batch=16):
     """What it takes to reserve and ack a batch, once what only the first call has to do is done."""
-    run(driver.reserve(["default"], NOW, LEASE, 1))
+    (one,) = run(driver.reserve(["default"], NOW, LEASE, 1))
+    run(driver.settle([Ack(one.lease)], NOW))
     reserved, first = cost(driver.reserve(["default"], NOW, LEASE, batch))
     assert len(reserved) == batch
     answers, second = cost(driver.settle([Ack(one.lease) for one in reserved], NOW))
@@ -98,7 +100,7 @@ def test_a_call_costs_the_same_with_any_backlog(fields):
         costs.append(reserve_and_ack(driver))
     (small, small_ack), (large, large_ack) = costs
     assert large - small <= 16 * MORE_LEVELS
-    assert large_ack == small_ack
+    assert large_ack <= small_ack + MORE_LEVELS
 
 
 def test_backlog_of_many_priorities_grows_with_its_logarithm():
@@ -126,10 +128,9 @@ def test_a_call_costs_the_same_with_many_groups():
         made = [JobRecord(id=f"{index:06d}", type="t", group=f"g{index % groups}") for index in range(MANY)]
         run(driver.enqueue(made, NOW))
         costs.append(reserve_and_ack(driver))
-    # No group is visited out of its turn. A few comparisons of a heap depend on the tokens, which are random.
     (few, few_acks), (many, many_acks) = costs
-    assert many <= few + 16 * MORE_LEVELS
-    assert many_acks <= few_acks
+    assert many <= few + 16 * MORE_LEVELS  # no group is visited out of its turn
+    assert many_acks <= few_acks + MORE_LEVELS
 
 
 def kept(kind, size):
@@ -167,7 +168,7 @@ def kept(kind, size):
 def test_a_call_costs_the_same_whatever_jobs_are_kept_beside(kind):
     (few, few_acked), (many, many_acked) = reserve_and_ack(kept(kind, 10)), reserve_and_ack(kept(kind, MANY // 2))
     assert many - few <= 16 * MORE_LEVELS
-    assert many_acked == few_acked
+    assert many_acked <= few_acked + MORE_LEVELS
 
 
 def test_finished_and_deleted_jobs_leave_nothing_behind():
