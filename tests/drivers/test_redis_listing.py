@@ -396,3 +396,13 @@ def test_a_large_store_is_searched_for_queues_a_part_in_each_call(kind, monkeypa
         assert steps == 0, "it rests after a whole walk"
 
     live(story, kind)
+
+
+@on_quiet_store
+async def test_limits_of_groups_do_not_bring_back_a_forgotten_queue(driver, client):
+    await driver.enqueue([job("j", group="g", group_limit=1)], NOW)
+    await finish(driver, 1)
+    assert await driver.prune(NOW + timedelta(days=3), 10) == 1
+    assert await driver.reader.queues() == []
+    assert not client.zrange("{th}:queues", 0, -1)
+    assert client.get("{q}:g:g:limit") == b"1"

@@ -290,10 +290,16 @@ def _last_in_place(found: dict[str, JobInfo], id: str) -> JobInfo:
 
 def _queues_of(keys: Sequence[bytes], seen: set[bytes]) -> set[str]:
     """The names of queues in the names of keys, without those whose tags were seen before."""
-    new = {key.partition(b"}:")[0] for key in keys} - seen
+    parts = [key.partition(b"}:") for key in keys]
+    new = {tag for tag, _, name in parts if not _is_left(name)} - seen
     seen |= new
     names = {records.name_of(tag[1:]) for tag in new}
     return {name for name in names if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th"}
+
+
+def _is_left(name: bytes) -> bool:
+    """Whether a key stays when its queue is forgotten: the limit of a group, and that there are groups."""
+    return name == b"has_groups" or (name.startswith(b"g:") and name.endswith(b":limit"))
 
 
 # The heads of queues
