@@ -107,7 +107,7 @@ async def taken(driver, *queues, limit=10):
 def let_time_pass(nodes):
     """What keeps the others away for a moment is over."""
     for node in nodes:
-        for key in node.run("KEYS", "*:th:tended") + node.run("KEYS", "{th}:tended"):
+        for key in node.run("KEYS", "*:th:tended") + node.run("KEYS", "{th}:tended") + node.run("KEYS", "{th}:swept"):
             with suppress(MovedError):  # a replica by now
                 node.run("DEL", key)
 

@@ -1,13 +1,20 @@
 """What idle workers cost, and what a job costs beside them: commands and scripts counted by the server, as ceilings."""
 
 import asyncio
+import selectors
+import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver
+from taskharbor.model.clock import StoreClock
+from taskharbor.model.times import from_ms
+from taskharbor.worker import Worker
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
@@ -108,3 +115,93 @@ def test_a_job_wakes_as_many_workers_as_can_take_it(server, workers):
         assert spent <= 5 * jobs + looks.found
 
     asyncio.run(story())
+
+
+# Whole workers, on time that runs faster
+
+FAST = 20
+IDLE_S = 60.0  # of that time
+MAX_A_SECOND = 4  # commands of a worker, those inside scripts included
+SHARED = {"redis7": 100, "cluster": 300}  # commands of the one worker that sweeps, and tends what nobody serves
+NOT_COUNTED = ("info", "cluster", "client", "hello", "role", "ping", "repl", "psync", "flush", "script", "subscribe")
+
+
+class FastSelector(selectors.DefaultSelector):
+    def select(self, timeout: float | None = None) -> list[Any]:
+        return super().select(timeout / FAST if timeout else timeout)
+
+
+class FastLoop(asyncio.SelectorEventLoop):
+    """Its seconds are short: what a worker does in a minute takes three seconds. A busy machine makes it do less."""
+
+    def __init__(self) -> None:
+        super().__init__(FastSelector())
+
+    def time(self) -> float:
+        return super().time() * FAST
+
+
+class FastClock(StoreClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self._began_ms = time.time() * 1000 - time.monotonic() * 1000 * FAST
+        self.monotonic = lambda: time.monotonic() * FAST
+
+    def now(self) -> datetime:
+        return from_ms(int(self._began_ms + self.monotonic() * 1000))
+
+    def stale(self) -> bool:
+        return False
+
+
+def commands(nodes: Sequence[servers.Server]) -> Counter[str]:
+    """What the primaries were asked to do since they began, by name."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        with node.client(decode_responses=True) as client:
+            if client.role()[0] == "master":
+                stats = client.info("commandstats")
+                found.update({name.removeprefix("cmdstat_"): told["calls"] for name, told in stats.items()})
+    return Counter({name: calls for name, calls in found.items() if not name.startswith(NOT_COUNTED)})
+
+
+def spent_idle(url: str, nodes: Sequence[servers.Server], workers: int) -> Counter[str]:
+    """Commands of idle workers in IDLE_S, after each of them has begun."""
+
+    async def story() -> Counter[str]:
+        idle = [
+            Worker(f"{url}?checks=0&timeout=600s", clock=FastClock(), name=f"w{n}", heart="loop")
+            for n in range(workers)
+        ]
+        running = [asyncio.create_task(each.arun()) for each in idle]
+        seen = RedisDriver(f"{url}?checks=0&timeout=600s")
+        await seen.open()
+        while len(await seen.workers(await seen.server_time())) < workers:
+            await asyncio.sleep(1)
+        await seen.close()
+        await asyncio.sleep(10)  # the first rounds are over
+        before = commands(nodes)
+        await asyncio.sleep(IDLE_S)
+        spent = commands(nodes) - before
+        for each in idle:
+            each.hurry()
+        await asyncio.gather(*running)
+        return spent
+
+    with asyncio.Runner(loop_factory=FastLoop) as runner:
+        return runner.run(story())
+
+
+LARGE = pytest.mark.left_to("full")
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(20, marks=LARGE), pytest.param(100, marks=LARGE)])
+@pytest.mark.parametrize("kind", ["redis7", "cluster"])
+def test_an_idle_worker_sends_few_commands(kind, workers):
+    if kind == "cluster":
+        cluster = servers.shared_cluster()
+        cluster.empty()
+        spent = spent_idle(cluster.url, cluster.nodes, workers)
+    else:
+        spent = spent_idle(emptied(), [servers.shared()], workers)
+    assert spent.total() <= MAX_A_SECOND * IDLE_S * workers + SHARED[kind], spent

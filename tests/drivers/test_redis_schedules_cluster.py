@@ -90,7 +90,7 @@ async def test_a_client_dies_before_it_delivers(one, two):
     await moved_by_one_that_dies(one, "deliver")
     assert await seen(two) == [NEW]
     assert waiting() == 1
-    assert HOME in await two.store.router._walk(BUSY, 100)
+    assert HOME in await two.store.router._walk(BUSY, 100, 0)
     await visit(two.store, HOME, to_ms(NOW), 0)
     assert (await fired(two), waiting()) == (["fired"], 0)
 

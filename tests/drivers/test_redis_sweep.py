@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import Ack, Cancelled, Fail, JobRecord, State
+from taskharbor.drivers.redis import sweeping
 from tests import lanes
 from tests.drivers.redis_stores import live, on_quiet_store, on_store
 from tests.omniq.store import Store
@@ -229,8 +230,9 @@ async def test_a_record_that_lost_its_state_is_counted_once(driver, client, serv
 
 
 @on_store
-async def test_a_round_checks_as_many_ids_as_are_promised_also_in_one_queue(driver, client):
-    """2,000 of them, in a store of one large queue and one small one."""
+async def test_a_round_checks_as_many_ids_as_are_promised_also_in_one_queue(driver, client, monkeypatch):
+    """In a store of one large queue and one small one."""
+    monkeypatch.setattr(sweeping, "MAX_SWEPT_IDS", 2000)
     await driver.enqueue([job(f"plain-{number:04}") for number in range(3000)], NOW)
     await driver.enqueue([job("other", queue="small")], NOW)
     client.lrem("{q}:wait", 1, "plain-1500")
@@ -238,3 +240,18 @@ async def test_a_round_checks_as_many_ids_as_are_promised_also_in_one_queue(driv
     await driver.prune(NOW, 10)
     assert client.lpos("{q}:wait", "plain-1500") is not None
     assert client.hget("{q}:th:sweep", "id") >= b"plain-1900"
+
+
+@pytest.mark.parametrize("server", ["redis7", "cluster"])
+@on_store
+async def test_one_worker_of_the_fleet_sweeps(driver, client, server):
+    """While it does, the others only prune; another one takes over when it is gone."""
+    await driver.enqueue([job("lost")], NOW)
+    client.delete("{q}:wait")
+    assert await driver.store.router.takes_turn(sweeping.SWEPT, sweeping.PACE_MS)  # the first worker
+    await driver.prune(NOW, 10)
+    assert not client.exists("{q}:wait")
+    assert 0 < client.pttl(sweeping.SWEPT) <= sweeping.PACE_MS
+    client.delete(sweeping.SWEPT)
+    await driver.prune(NOW, 10)
+    assert client.lrange("{q}:wait", 0, -1) == [b"lost"]

@@ -25,6 +25,7 @@ from taskharbor.drivers.redis.router import (
     QUEUES,
     STRAYS,
     TENDED,
+    TENDED_KEYS,
     Admission,
     CancelIn,
     Flows,
@@ -375,24 +376,30 @@ class ClusterRouter(Router):
     # Housekeeping
 
     async def to_visit(self, queues: Sequence[str]) -> list[str]:
-        return list(queues)
+        """Also those that may be forgotten. One that cannot be asked is visited: so it rests, and the log names it."""
+
+        async def ask(queue: str) -> Any:
+            keys = [f"{{{queue}}}:{name}" for name in (*TENDED_KEYS, "th:outbox", "th:alias", "th:unnoted")]
+            return await self.endpoint.ask("EXISTS", *keys, key=keys[0])
+
+        replies = await self.endpoint.each([ask(queue) for queue in queues]) if queues else []
+        unused = set().union(*self._unused.values())
+        return [queue for queue, reply in zip(queues, replies, strict=True) if reply or queue in unused]
 
     async def queues_of_others(self, pace_ms: int) -> list[str]:
         """Queues in which messages were expected lately, and a few of all others: those may be forgotten."""
-        if await self.endpoint.ask("EXISTS", TENDED, key=TENDED):
+        if not await self.takes_turn(TENDED, pace_ms):
             return []
-        if not await self.endpoint.write("SET", TENDED, "1", "NX", "PX", pace_ms, key=TENDED):
-            return []
-        busy, known = await self._walk(BUSY, STRAYS), await self._walk(QUEUES, MAX_KNOWN_VISITS)
+        now = int((await self.endpoint.ask("TIME", key=QUEUES))[0])
+        busy, known = await self._walk(BUSY, STRAYS, now), await self._walk(QUEUES, MAX_KNOWN_VISITS, now)
         return list(dict.fromkeys([*busy, *known]))
 
-    async def _walk(self, list_key: str, count: int) -> list[str]:
+    async def _walk(self, list_key: str, count: int, now: int) -> list[str]:
         first = self._walked.get(list_key, 0)
         found = await self.endpoint.ask("ZRANGE", list_key, first, first + count - 1, "WITHSCORES", key=list_key)
         self._walked[list_key] = first + count if len(found) == 2 * count else 0
-        seconds, _ = await self.endpoint.ask("TIME", key=list_key)
         listed = {name: float(at) for data, at in zip(found[::2], found[1::2], strict=True) if (name := name_of(data))}
-        long_ago = int(seconds) - DROPPED_AFTER_S[list_key]
+        long_ago = now - DROPPED_AFTER_S[list_key]
         self._unused[list_key] = {name for name, at in listed.items() if at <= long_ago}
         return list(listed)
 

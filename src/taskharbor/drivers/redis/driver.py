@@ -84,9 +84,7 @@ class _Opened:
 
     async def is_empty(self, queues: Sequence[str]) -> bool:
         """Whether queues in which nothing was found before hold nothing to reserve: one command instead of a script."""
-        if self.store.router.divides or tuple(queues) not in self._drained:
-            return False
-        return not await holds_any(self.store, queues)
+        return tuple(queues) in self._drained and not await holds_any(self.store, queues)
 
     async def _poll(self, queues: Sequence[str]) -> float | None:
         now, at = self._reserved_at

@@ -30,6 +30,7 @@ Where = Sequence[tuple[str, str | None]]  # ids, each with its queue if that is 
 QUEUES = "{th}:queues"
 WATCHED = "{th}:watched"  # queues with jobs on which others depend, or that belong to a flow
 TENDED = "{th}:tended"  # there while one worker looks after the queues of others
+TENDED_KEYS = ("completed", "th:watched", "th:blocked")  # a queue without any of them needs no looking after
 MAX_RESERVE_QUEUES = 250  # in one script of a reserve
 MAX_VISITED_QUEUES = 50  # in one script that visits queues
 MAX_SOUGHT_KEYS = 2000  # in one script that looks for ids in queues
@@ -195,16 +196,20 @@ class Router:
 
     async def to_visit(self, queues: Sequence[str]) -> list[str]:
         """Which of these queues may need looking after."""
-        keys = [f"{{{queue}}}:{name}" for queue in queues for name in ("completed", "th:watched", "th:blocked")]
+        keys = [f"{{{queue}}}:{name}" for queue in queues for name in TENDED_KEYS]
         if not keys or not await self.endpoint.ask("EXISTS", *keys):
             return []
         return list(queues)
 
+    async def takes_turn(self, key: str, pace_ms: int) -> bool:
+        """Whether this client does what one worker at a time does; no other begins with it in the next `pace_ms`."""
+        if await self.endpoint.ask("EXISTS", key, key=key):
+            return False
+        return bool(await self.endpoint.write("SET", key, "1", "NX", "PX", pace_ms, key=key))
+
     async def queues_of_others(self, pace_ms: int) -> list[str]:
         """Queues of others that may need looking after; none if another worker did that in the last `pace_ms`."""
-        if await self.endpoint.ask("EXISTS", TENDED, key=TENDED):
-            return []
-        if not await self.endpoint.write("SET", TENDED, "1", "NX", "PX", pace_ms, key=TENDED):
+        if not await self.endpoint.ask("EXISTS", WATCHED) or not await self.takes_turn(TENDED, pace_ms):
             return []
         cursor = self._others_cursor
         self._others_cursor, found = await ask_shared(self.endpoint, "SSCAN", WATCHED, cursor, "COUNT", STRAYS)

@@ -1,4 +1,4 @@
-"""What workers do once a minute: prune what is past its retention, and put back records that are in no list or set.
+"""What workers do once a minute: prune what is past its retention. One of them puts back records that are in no list.
 
 Also the report of what other programs damaged. Everything goes in slices, each a script of a few milliseconds, whatever
 the store holds.
@@ -22,7 +22,9 @@ from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 logger = logging.getLogger("taskharbor.drivers.redis")
-MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next; a script that searches a list counts as SCRIPT_IDS
+SWEPT = "{th}:swept"  # there for a while after a worker swept
+PACE_MS = 50_000  # for which no other worker does
+MAX_SWEPT_IDS = 10_000  # in one round, in whatever queues come next; a script that searches a list counts as SCRIPT_IDS
 SCRIPT_IDS = 200  # of them in one script
 LIST_WINDOW = 5000  # entries of a list that one script reads
 LIST_OVERLAP = 500  # entries that are read twice: others may remove some in between
@@ -41,10 +43,11 @@ class Sweeper:
         router = self._store.router
         names = await router.known_queues(partly=True)
         gone = await prune(self._store, names, before, limit)
-        await self._sweep([name for name in names if not router.away(router.home_of(name))])
         with suppress(BackendUnavailable):  # of one node: the next round does it
-            await router.check_locations()
-            await sweep_schedules(self._store)
+            if await router.takes_turn(SWEPT, PACE_MS):
+                await self._sweep([name for name in names if not router.away(router.home_of(name))])
+                await router.check_locations()
+                await sweep_schedules(self._store)
         return gone
 
     async def _sweep(self, names: list[str]) -> None:
