@@ -36,7 +36,11 @@ async def queues(seen: Seen) -> list[str]:
 
 
 async def overview(seen: Seen) -> list[str]:
-    points = (await seen.page("/"))["attention"]
+    page = await seen.page("/")
+    if "late" in page:
+        seen.unknown[f"/: {', '.join(page['late'])}"] += 1
+        return []
+    points = page["attention"]
     text = "\n".join(point["text"] for point in points)
     since = seen.truth.now - HOUR
     causes = Counter(
