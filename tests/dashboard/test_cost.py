@@ -31,7 +31,7 @@ VERBS = (
 # Calls and rows of each page, with the scene's seven queues, three workers and kinds of dead jobs, and three queues of
 # the crowd. A row is a job, a flow, an entry, a schedule, a name, a count, or a minute of figures.
 CEILINGS = {
-    "/": (45, 1_000),
+    "/": (45, 2_500),
     "/?span=72h": (45, 9_000),
     "/queues": (30, 250),
     "/queues/mail": (25, 350),

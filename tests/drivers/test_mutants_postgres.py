@@ -169,7 +169,7 @@ MUTANTS = (
            "h.state + 0 = @cancelled@", "false"),
     Mutant("flow_listing", "an open flow has succeeded", "status_of_flow", "return 'running'", "return 'succeeded'"),
     Mutant("flow_listing", "flows of unfinished jobs alone", "next_flow",
-           "from history h where", "from history h where false and"),
+           "from records r", "from jobs r"),
     Mutant("flow_listing", "since is not compared", "list_flows", "made[1] >= p_since", "true"),
     Mutant("flow_listing", "a page of flows has no cursor", "list_flows",
            "null::bigint, shown;", "null::bigint, null::text;"),
