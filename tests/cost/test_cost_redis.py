@@ -7,7 +7,6 @@ the longest script.
 """
 
 import asyncio
-import statistics
 from collections.abc import Iterator
 
 import pytest
@@ -52,11 +51,11 @@ def test_a_call_costs_the_same_in_a_large_store(server: Server, row: Row) -> Non
     if not row.searches:
         found = {name for cost in (*little, *much) for name in cost.names} & SEARCHING
         assert not found, f"{row.name} searches with {sorted(found)}"
-    if TIMED:
+    if TIMED:  # the least of several calls: a busy machine makes the others longer
         ms = {
-            "little": statistics.median(cost.micros for cost in little) / 1000,
-            "much": statistics.median(cost.micros for cost in much) / 1000,
-            "longest": statistics.median(cost.longest for cost in much) / 1000,
+            "little": min(cost.micros for cost in little) / 1000,
+            "much": min(cost.micros for cost in much) / 1000,
+            "longest": min(cost.longest for cost in much) / 1000,
         }
         print(f"{row.name}: {ms}")
         if not row.searches:
