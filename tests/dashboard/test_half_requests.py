@@ -1,6 +1,7 @@
-"""`taskharbor dashboard` ends connections on which a request never arrives, and serves the others."""
+"""`taskharbor dashboard` ends connections on which a request never arrives, and serves the others at once."""
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -20,6 +21,23 @@ REST = b"host\r\n\r\n"
 async def answer(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
+
+
+def test_small_answers_wait_for_no_delayed_ack():
+    """Header and body are two packets: with Nagle's algorithm the second waits 40 ms."""
+
+    async def story() -> int:
+        listening = listen("127.0.0.1", 0)
+        met = asyncio.get_running_loop().create_future()
+        async with await asyncio.start_server(lambda _, writer: met.set_result(writer), sock=listening):
+            _, mine = await asyncio.open_connection(*listening.getsockname())
+            theirs = await met
+            found: int = theirs.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            theirs.close()
+            mine.close()
+        return found
+
+    assert asyncio.run(story()) == 1
 
 
 def test_half_a_form_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
