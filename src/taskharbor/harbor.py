@@ -276,10 +276,10 @@ class Harbor(TaskRegistry, StoreCalls):
 
     @property
     def outbox(self) -> TransactionalOutbox:
-        """The tables of TaskHarbor in a database of your own."""
+        """The tables of TaskHarbor in a database of your own, and the relay of the jobs in it."""
         from taskharbor.client.outbox import TransactionalOutbox
 
-        return TransactionalOutbox()
+        return TransactionalOutbox(self._store)
 
     def once(self, connection: Any, key: str) -> Once:
         """A block that learns whether it is the first one for a key: `with harbor.once(connection, key) as first:`.

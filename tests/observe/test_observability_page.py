@@ -71,7 +71,8 @@ def test_every_metric_is_listed_with_its_labels():
     bare = {f"{metric.name}_total" for metric in ProcessCounter().collect()}
     bare |= {"taskharbor_store_outages_total", "taskharbor_store_outage_seconds_total", "taskharbor_store_up"}
     bare |= {"taskharbor_stuck_slots"}
-    bare |= {"taskharbor_schedule_lateness_seconds"}
+    bare |= {"taskharbor_schedule_lateness_seconds", "taskharbor_outbox_wait_seconds"}
+    bare |= {"taskharbor_outbox_jobs_relayed_total", "taskharbor_outbox_rows_refused_total"}
     scheduled = {f"taskharbor_schedule_slots_{what}_total" for what in ("fired", "missed", "skipped")}
     assert all(labels[metric] == {"schedule"} for metric in scheduled)
     for metric in told.keys() - {"taskharbor_job_duration_seconds"} - queues - scheduled:

@@ -124,6 +124,17 @@ def test_outages_and_blocked_loops_need_no_job(registry: CollectorRegistry):
     assert value(samples, "taskharbor_handlers_blocked_total", queue="", type="") == 1
 
 
+def test_an_outbox_has_counters_without_labels(registry: CollectorRegistry):
+    observer = PrometheusObserver(registry=registry)
+    observer(events.JobsRelayed("w", 3, 2.5))
+    observer(events.RelayRefused("w", 7, CANARY))
+    samples = read(registry)
+    assert value(samples, "taskharbor_outbox_jobs_relayed_total") == 3
+    assert value(samples, "taskharbor_outbox_rows_refused_total") == 1
+    assert value(samples, "taskharbor_outbox_wait_seconds_sum") == 2.5
+    assert CANARY not in str(samples)
+
+
 def test_what_is_not_counted_is_not_wanted(registry: CollectorRegistry):
     observer = PrometheusObserver(registry=registry)
     unwanted: list[type[Event]] = [

@@ -104,13 +104,13 @@ async def opened(name: str, tmp_path: Any) -> AsyncIterator[Way]:
 
 
 @functools.cache
-def _shared() -> str:
+def address() -> str:
     server = postgres.shared()
     return server.address(server.database())
 
 
 def emptied() -> str:
     """The address of one database for all tests of a process, with nothing in it."""
-    with psycopg.connect(_shared()) as admin:
+    with psycopg.connect(address()) as admin:
         admin.execute("drop schema public cascade; create schema public")
-    return _shared()
+    return address()

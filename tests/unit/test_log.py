@@ -74,6 +74,8 @@ EVENTS: list[Event] = [
     events.ScheduleChanged("w", "nightly", "mail", True),
     events.ScheduleEditDropped("w", "nightly", "mail"),
     events.ScheduleRefused("w", "nightly", "mail", "it is damaged"),
+    events.JobsRelayed("w", 3, 0.25),
+    events.RelayRefused("w", 7, "its records are damaged"),
     events.OperatorActed(
         AuditEntry(id="01J", at=NOW, by="ada", action="requeue", ids=("01H",), n=1, done=1, refused=0)
     ),

@@ -93,6 +93,7 @@ def make(setup: messages.Setup, link: ChildChannel) -> Worker:
         "shutdown_timeout": setup.shutdown_timeout,
         "max_lost": setup.max_lost,
         "schedules": setup.schedules,
+        "outbox": setup.outbox,
     }
     if target.harbor is not None:
         if setup.metrics:

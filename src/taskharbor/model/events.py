@@ -278,6 +278,28 @@ class WorkerStopped(Event, frozen=True, gc=False):
     worker: str  # the worker that it happened at
 
 
+class JobsRelayed(Event, frozen=True, gc=False):
+    """A relay carried jobs from an outbox to the store. `seconds`: how long the first of them had waited there."""
+
+    level = logging.DEBUG
+
+    worker: str  # the worker that did it; empty for `harbor.outbox.relay`
+    jobs: int
+    seconds: float
+
+
+class RelayRefused(Event, frozen=True, gc=False):
+    """A relay set a row of an outbox aside: it cannot be read, or the store refuses its jobs."""
+
+    level = logging.ERROR
+
+    advice = "mend what is wrong, then set its problem to '' in taskharbor_outbox, or delete the row"
+
+    worker: str  # the worker that did it; empty for `harbor.outbox.relay`
+    row: int  # its id in the table taskharbor_outbox
+    reason: str  # what is wrong with it
+
+
 class OperatorActed(Event, frozen=True, gc=False):
     """A person or a program changed jobs from outside: what the audit of the store keeps, too."""
 

@@ -7,13 +7,12 @@ commits.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from taskharbor.drivers.connections import SQLALCHEMY, Kind, at_once, awaited, kind_of
-from taskharbor.drivers.within import Caller, Work, within, within_sync
+from taskharbor.drivers.within import Caller, Within, Work, within, within_now
 from taskharbor.model import current_job
 from taskharbor.model.bounds import MAX_KEY_BYTES
 from taskharbor.model.clock import Clock
@@ -25,8 +24,6 @@ _INSERT = (
     f"insert into {ONCE} (key, job_id, fence, at) values (?, ?, cast(? as bigint), cast(? as bigint)) "
     "on conflict (key) do nothing returning key"
 )
-
-_Within: TypeAlias = Callable[[Any, Work[Any]], Awaitable[Any]]
 
 
 class Once:
@@ -44,12 +41,12 @@ class Once:
         return "Once()"  # the key may be the user's data
 
     def __enter__(self) -> bool:
-        return at_once(self._begin(_within_sync))
+        return at_once(self._begin(within_now))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        at_once(self._end(_within_sync, error is None))
+        at_once(self._end(within_now, error is None))
 
     async def __aenter__(self) -> bool:
         return await self._begin(within)
@@ -59,7 +56,7 @@ class Once:
     ) -> None:
         await self._end(within, error is None)
 
-    async def _begin(self, inside: _Within) -> bool:
+    async def _begin(self, inside: Within) -> bool:
         self._nested = None
         await inside(self._connection, _expect)  # first, for it begins SQLite's transaction
         if (kind := kind_of(self._connection)) in SQLALCHEMY:
@@ -77,13 +74,13 @@ class Once:
             await self._release(inside)
         return self._first
 
-    async def _end(self, inside: _Within, ended_well: bool) -> None:
+    async def _end(self, inside: Within, ended_well: bool) -> None:
         if not self._first:
             return
         self._first = False
         await (self._release(inside) if ended_well else self._undo(inside))
 
-    async def _undo(self, inside: _Within) -> None:
+    async def _undo(self, inside: Within) -> None:
         with suppress(Exception):  # a transaction that is lost takes the key with it; the block's own error counts
             if self._nested is not None:
                 await awaited(self._nested.rollback())
@@ -91,7 +88,7 @@ class Once:
                 await inside(self._connection, _sending(f"rollback to savepoint {_SAVEPOINT}"))
                 await inside(self._connection, _sending(f"release savepoint {_SAVEPOINT}"))
 
-    async def _release(self, inside: _Within) -> None:
+    async def _release(self, inside: Within) -> None:
         if self._nested is not None:
             await awaited(self._nested.commit())
         else:
@@ -124,10 +121,6 @@ class _DjangoSavepoint:
 
     def rollback(self) -> None:
         self._block.__exit__(Exception, None, None)
-
-
-async def _within_sync(connection: Any, work: Work[Any]) -> Any:
-    return within_sync(connection, work)
 
 
 async def _expect(caller: Caller) -> None:

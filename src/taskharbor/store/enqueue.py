@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from taskharbor.drivers.base import Driver
 from taskharbor.model.clock import Clock
+from taskharbor.model.errors import WrongConnection
 from taskharbor.model.events import JobEnqueued, KeyConflict, Observers
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Enqueued
@@ -65,21 +66,33 @@ class Enqueuer:
         return self._emit_enqueued(batch.records, results)
 
     async def store_on(self, connection: Any, driver: Driver, prepare: PrepareRecords) -> list[Enqueued]:
-        """Store records on the caller's own asynchronous connection: once, and within the caller's own limits."""
-        enqueue_on = _sql_method(driver, "enqueue_on")
+        """Store records on the caller's own asynchronous connection: once, and within the caller's own limits. If it
+        leads to another database than the store, they go to the outbox there."""
         now = self._clock.now()
         with middleware_around(self.middleware, prepare) as prepare:
             records = prepare(now)
-            results = await enqueue_on(connection, records, now)
+            try:
+                results: list[Enqueued] = await _sql_method(driver, "enqueue_on")(connection, records, now)
+            except (WrongConnection, TypeError) as refusal:
+                from taskharbor.drivers.within import within
+                from taskharbor.outbox.rows import leave
+
+                results = await leave(within, connection, records, now, refusal)
         return self._emit_enqueued(records, results)
 
     def store_on_sync(self, connection: Any, driver: Driver, prepare: PrepareRecords) -> list[Enqueued]:
         """The same on a synchronous connection."""
-        enqueue_on = _sql_method(driver, "enqueue_on_sync")
         now = self._clock.now()
         with middleware_around(self.middleware, prepare) as prepare:
             records = prepare(now)
-            results = enqueue_on(connection, records, now)
+            try:
+                results: list[Enqueued] = _sql_method(driver, "enqueue_on_sync")(connection, records, now)
+            except (WrongConnection, TypeError) as refusal:
+                from taskharbor.drivers.connections import at_once
+                from taskharbor.drivers.within import within_now
+                from taskharbor.outbox.rows import leave
+
+                results = at_once(leave(within_now, connection, records, now, refusal))
         return self._emit_enqueued(records, results)
 
     def _emit_enqueued(self, records: list[JobRecord], results: list[Enqueued]) -> list[Enqueued]:
@@ -136,7 +149,7 @@ def _sql_method(driver: Driver, name: str) -> Any:
     if method is None:
         raise TypeError(
             f"connection= needs a driver on a SQL store (sqlite:// or postgresql://), got {type(driver).__name__}; "
-            "leave it out, or keep the jobs in that database"
+            "leave it out, keep the jobs in that database, or make an outbox there: harbor.outbox.create(connection)"
         )
     return method
 

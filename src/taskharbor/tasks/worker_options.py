@@ -45,6 +45,8 @@ class WorkerOptions(TypedDict, total=False):
         name: A label for this worker in the store. Process id and a random part are added. Default: the host's name.
         schedules: False: it neither stores what its code declares with `harbor.schedule`, nor fires schedules.
             Default: True.
+        outbox: The address of a database of your own ("postgresql://…", "sqlite:///…") with an outbox in it, whose jobs
+            this worker carries to the store. Default: none.
         lifespan: What opens the resources that handlers share, once for each run. Default: the harbor's.
         child_processes: False: a task with `process=True` runs in this process. Default: True.
         heart: "loop" renews leases on the event loop of the handlers, for simulations in one thread. Default: "thread".
@@ -66,6 +68,7 @@ class WorkerOptions(TypedDict, total=False):
     clock: Clock | None
     name: str | None
     schedules: bool
+    outbox: str | None
     lifespan: Lifespan | None
     child_processes: bool
     heart: str

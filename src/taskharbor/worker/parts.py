@@ -41,6 +41,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     codec: Codec = msgspec.field(default_factory=JsonCodec)
     figures: FigureCounter | None = None  # None: the store keeps none
     notes: ProgressNotes | None = None  # None: the store keeps no progress
+    outbox: str | None = None  # the address of a database with an outbox
     held: dict[str, Delivery] = msgspec.field(default_factory=dict)  # by the token of its lease
 
     def __repr__(self) -> str:

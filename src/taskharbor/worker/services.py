@@ -1,7 +1,7 @@
 """The services of a worker from one start to one stop: wired together, started and stopped in order.
 
     fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, interrupts, upkeep, operations,
-                                                          scheduler
+                                                          scheduler, and a relay where there is an outbox
 
     start: heart ► settler ► interrupts ► upkeep ► operations ► scheduler ► fetcher
     stop:  executor (grace, then give back), while a last reserve may be under way ► fetcher ► operations ► scheduler
@@ -28,11 +28,13 @@ from taskharbor.worker.operations import Operations
 from taskharbor.worker.outage import RenewalGate
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.scheduler import Scheduler
+from taskharbor.worker.service import Service
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.upkeep import Upkeep
 from taskharbor.worker.waiting import StopBudget, first_of
 
 if TYPE_CHECKING:
+    from taskharbor.worker.outgoing import OutboxRelay
     from taskharbor.worker.supervisor.child_channel import ChildChannel
 
 
@@ -68,7 +70,7 @@ class Services(Part):
         )
         self._settler = Settler(parts, self.executor.decider, self.fetcher.expect)
         self._upkeep = Upkeep(parts, self.capacity, losses, self.executor.check)
-        self._services = (
+        self._services: tuple[Service, ...] = (
             self._settler,
             self.executor.interrupts,
             self._upkeep,
@@ -76,6 +78,12 @@ class Services(Part):
             self.scheduler,
             self.fetcher,
         )
+        self._outgoing: OutboxRelay | None = None
+        if parts.outbox is not None:
+            from taskharbor.worker.outgoing import OutboxRelay
+
+            self._outgoing = OutboxRelay(parts, parts.outbox)
+            self._services = (*self._services, self._outgoing)
         self.watch = LoopWatch(parts)
         self._heart = self._make_heart(parts, channel)
 
@@ -92,7 +100,8 @@ class Services(Part):
     async def _before_end(self) -> bool:
         """Whether something was done that may have brought jobs, for a worker that ends when there are none."""
         ran = await self._operations.run_one()
-        return await self.scheduler.run_one() or ran
+        moved = self._outgoing is not None and await self._outgoing.run_one()
+        return await self.scheduler.run_one() or ran or moved
 
     async def start(self) -> None:
         """Start serving."""
@@ -130,11 +139,14 @@ class Services(Part):
         self._upkeep.ask_to_stop()
         self._operations.ask_to_stop()
         self.scheduler.ask_to_stop()
+        if self._outgoing is not None:
+            self._outgoing.ask_to_stop()
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             partial(self.executor.stop, hurry),
             partial(self.fetcher.end, budget, 0.5),  # not all of the time: the settler needs the rest
             partial(self._operations.end, budget, 0.5),
             partial(self.scheduler.end, budget, 0.5),
+            *(() if self._outgoing is None else (partial(self._outgoing.end, budget, 0.5),)),
             partial(self._settler.end, budget, 0.8),
             partial(self._upkeep.end, budget),
             partial(self._heart.stop, budget),

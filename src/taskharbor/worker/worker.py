@@ -89,6 +89,7 @@ class Worker:
         handlers: HandlerRegistry | None = None,
         heart: str = "thread",
         schedules: bool = True,
+        outbox: str | None = None,
         lifespan: Lifespan | None = None,
         overrides: Overrides | None = None,
         child_processes: bool = True,
@@ -118,6 +119,7 @@ class Worker:
             call_middleware=callables(call_middleware, "call_middleware"),
             child_processes=child_processes,
             retry=retry,
+            outbox=_checked_outbox(outbox),
         )
         self._lifespan = check_lifespan(lifespan)
         self._overrides = overrides if overrides is not None else Overrides()
@@ -392,3 +394,13 @@ class Worker:
         finally:
             if lifespan is not None:
                 await lifespan.leave(budget)
+
+
+def _checked_outbox(dsn: str | None) -> str | None:
+    if dsn is not None:
+        from taskharbor.outbox.source import Source
+
+        if not isinstance(dsn, str):
+            raise TypeError(f"outbox: expected the address of a database, got {type(dsn).__name__}")
+        Source(dsn)
+    return dsn

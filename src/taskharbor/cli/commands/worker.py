@@ -94,6 +94,7 @@ def _served(name: str, text: str) -> OptionDecorator:
 @flag("--reload", "Restart when a .py file below this folder changes (for development).")
 @_switch("spare", "Keep one more started process, ready to replace one that dies.")
 @_switch("schedules", "Store the schedules that the app declares, and make the jobs of schedules that are due.")
+@word("--outbox", "DSN", "Carry jobs from the outbox of this database to the store: postgresql://… or sqlite:///…")
 @word("--health-file", None, "Write a JSON health report to this file.", type=click.Path(dir_okay=False))
 @_served("--health", "Serve GET /live and /ready on this port.")
 @_span("--health-within", "30", "Report unhealthy if a process has not polled the store for this long.")
@@ -127,6 +128,7 @@ def run(target: Target, **options: Any) -> int:
       taskharbor worker run --dsn sqlite:///jobs.db
       taskharbor worker run --app tasks:harbor --max-memory 512M
       taskharbor worker run --app tasks:harbor --health-port 8080
+      taskharbor worker run --app tasks:harbor --outbox postgresql://localhost/shop
 
     Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout and give the rest back. A second
     signal, or QUIT, gives them back at once; a third kills.
@@ -165,6 +167,11 @@ def run(target: Target, **options: Any) -> int:
         checked = settings(**{name: own[name] for name in passed})
     if given["max_memory"] is not None and not memory.measurable():
         raise usage_error("--max-memory: this system has no /proc to read the memory of a process from")
+    if own["outbox"] is not None:
+        from taskharbor.outbox.source import Source
+
+        with as_usage_error("--"):
+            Source(own["outbox"])
     given["reload"] = os.getcwd() if given["reload"] else None
     configure_logging(own["log_format"], own["log_level"], errors=own["log_errors"])
     command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.worker_process"]

@@ -53,7 +53,11 @@ SLOTS: dict[type[e.ScheduleEvent], tuple[str, str]] = {
     e.ScheduleSkipped: ("taskharbor_schedule_slots_skipped", "Slots skipped because an earlier job had not ended."),
 }
 LATENESS = "taskharbor_schedule_lateness_seconds"
-WANTED = frozenset(COUNTERS) | frozenset(SLOTS) | {e.StoreBack, e.HandlerFreed, e.WorkerStopped}
+RELAYED = "taskharbor_outbox_jobs_relayed"
+REFUSED = "taskharbor_outbox_rows_refused"
+OUTBOX_WAIT = "taskharbor_outbox_wait_seconds"
+OTHERS = {e.StoreBack, e.HandlerFreed, e.WorkerStopped, e.JobsRelayed, e.RelayRefused}
+WANTED = frozenset(COUNTERS) | frozenset(SLOTS) | OTHERS
 
 
 class PrometheusObserver:
@@ -104,6 +108,14 @@ class PrometheusObserver:
             self._lateness = Histogram(
                 LATENESS, "How long after their slots jobs were made.", registry=registry, buckets=buckets
             )
+            self._relayed = Counter(RELAYED, "Jobs carried from an outbox to the store.", registry=registry)
+            self._refused = Counter(REFUSED, "Rows of an outbox that were set aside.", registry=registry)
+            self._outbox_wait = Histogram(
+                OUTBOX_WAIT,
+                "How long the first job of a batch waited in an outbox.",
+                registry=registry,
+                buckets=buckets,
+            )
         except ValueError as error:
             raise ValueError(
                 f"{error}; a registry takes one PrometheusObserver: share it between harbors, or give each a registry"
@@ -126,6 +138,11 @@ class PrometheusObserver:
             self._note_stuck(event.worker, 0)  # it has no slots any more
         elif kind is e.StoreLost:
             self._counters[kind].inc()
+        elif isinstance(event, e.JobsRelayed):
+            self._relayed.inc(event.jobs)
+            self._outbox_wait.observe(event.seconds)
+        elif isinstance(event, e.RelayRefused):
+            self._refused.inc()
         elif isinstance(event, e.ScheduleEvent):
             self._count_slots(event)
         elif kind in COUNTERS:

@@ -37,6 +37,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_lost: int = 3
     max_jobs: int | None = None
     schedules: bool = True  # store those that the app declares, and fire what is due
+    outbox: str | None = None  # the address of a database whose outbox it empties
     log_format: str = "text"
     log_level: str = "info"
     log_errors: str = "class"
