@@ -284,7 +284,7 @@ class JobsRelayed(Event, frozen=True, gc=False):
     level = logging.DEBUG
 
     worker: str  # the worker that did it; empty for `harbor.outbox.relay`
-    jobs: int
+    jobs: int  # how many
     seconds: float
 
 

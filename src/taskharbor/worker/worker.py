@@ -64,6 +64,7 @@ class Worker:
     >>> worker.run(until_empty=True)
     """
 
+    _has_declared = False  # its schedules are stored: that happens once, not with every run
     _declared_lifespan: Lifespan | None = None  # the harbor's, for child processes that cannot import the worker's own
 
     @lists_worker_options
@@ -127,7 +128,6 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._services: Services | None = None
-        self._has_declared = False  # its schedules are stored: that happens once, not with every run
         self._channel: ChildChannel | None = None  # to the supervisor, which renews the leases; set before a run
 
     def _shared_parts(self, **parts: Any) -> Callable[..., WorkerParts]:
