@@ -28,6 +28,7 @@ from taskharbor.django.harbors import DjangoHarbor, harbor_of, our_aliases
 from taskharbor.django.results import result_of
 from taskharbor.django.setup import discover
 from taskharbor.django.store import driver_on
+from taskharbor.model.clock import Clock
 from taskharbor.tasks.task import Task
 from taskharbor.testing.drain import adrain as adrain_harbor
 from taskharbor.testing.drain import includes, refuse_unknown
@@ -35,24 +36,25 @@ from taskharbor.testing.drain import includes, refuse_unknown
 __all__ = ["adrain", "aenqueued", "drain", "enqueued"]
 
 
-def drain(backend: str = "default") -> int:
+def drain(backend: str = "default", *, clock: Clock | None = None) -> int:
     """Run all jobs that are due, and those that they enqueue; return the number of executions.
 
-    The real worker runs them, one after the other. What is scheduled for later, or waits for a retry, stays.
+    The real worker runs them, one after the other. What is scheduled for later, or waits for a retry, stays: give a
+    `ManualClock(timezone.now())`, move it, and drain by it again.
     """
     discover()
     harbor = harbor_of(backend)
     ended: list[Callable[[], object]] = []
-    with _in_this_test(harbor, ended):
+    with _in_this_test(harbor, ended), harbor._store.by_clock(clock):
         executions: int = async_to_sync(adrain_harbor)(harbor)
     for send in ended:
         send()
     return executions
 
 
-async def adrain(backend: str = "default") -> int:
+async def adrain(backend: str = "default", *, clock: Clock | None = None) -> int:
     """`drain` for asynchronous tests."""
-    executions: int = await sync_to_async(drain, thread_sensitive=True)(backend)
+    executions: int = await sync_to_async(drain, thread_sensitive=True)(backend, clock=clock)
     return executions
 
 

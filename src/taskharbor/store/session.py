@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from copy import copy
 from datetime import timedelta
@@ -195,6 +196,18 @@ class Store:
         self.use(driver_or_dsn)
         self._put_aside.append(before)
         return before
+
+    @contextmanager
+    def by_clock(self, clock: Clock | None) -> Iterator[None]:
+        """Use another clock on the same store for a block; None: the same clock. For tests."""
+        before = self.clock, self.enqueuer
+        if clock is not None:
+            self.clock = with_methods(clock, "clock", *CLOCK_METHODS)
+            self.enqueuer = self.enqueuer.on_clock(self.clock)
+        try:
+            yield
+        finally:
+            self.clock, self.enqueuer = before
 
     def is_within_block(self) -> bool:
         """Whether a block of `isolated` runs."""

@@ -24,6 +24,7 @@ from taskharbor import Harbor, JobDead, Unrecoverable
 from taskharbor.django import harbor, harbor_options
 from taskharbor.django.results import TaskError, class_path
 from taskharbor.django.testing import adrain, drain, enqueued
+from taskharbor.testing import ManualClock
 
 
 class Results(TestCase):
@@ -133,6 +134,16 @@ class Results(TestCase):
         drain()
         self.assertEqual(job.info().job.attempts, 0)
         self.assertEqual(job.status(), "scheduled")  # no worker knows its type: it waits for one that does
+
+    def test_a_clock_moves_the_time(self) -> None:
+        result = tasks.later.enqueue()
+        clock = ManualClock(timezone.now())
+        self.assertEqual([drain(clock=clock), drain(clock=clock)], [1, 0])
+        clock.advance(3600)
+        self.assertEqual(drain(clock=clock), 1)
+        result.refresh()
+        self.assertEqual(result.attempts, 2)
+        self.assertEqual(drain(), 0)  # by the time of the store again
 
     async def test_awaited(self) -> None:
         result = await tasks.write_async.aenqueue("x")
