@@ -147,11 +147,12 @@ def test_an_inner_transaction_is_a_savepoint(address, colour):
 ENDS = (
     "commit", "COMMIT AND CHAIN", "end", "/* a ; */ Commit work", "-- no\ncommit", "rollback", "abort",
     "ROLLBACK AND CHAIN", "insert into orders values (9); commit", "commit; begin", "prepare transaction 'x'", "; end;",
-    "commit prepared 'x'",
+    "commit prepared 'x'", "/* /* x */ */ commit",
 )  # fmt: skip
 HARMLESS = (
     "select 'commit; commit'", "select $x$ ; commit $x$", 'select 1 as "; commit"', "select case when true then 1 end",
     "select e'\\'; commit'", "select 1 -- ; commit", "select 1 /* ; commit; */", "select 1; select 2",
+    "/* /* commit */ ; commit */ select 1",
 )  # fmt: skip
 
 
