@@ -10,6 +10,7 @@ from redis.exceptions import ConnectionError as Lost
 
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
 from taskharbor.drivers.redis import RedisDriver, pool
+from taskharbor.drivers.redis.housekeeping import visit
 from tests import lanes
 from tests.drivers.crash import Load, jobs_of, lived
 from tests.drivers.redis_stores import emptied
@@ -156,3 +157,68 @@ def test_a_reply_that_was_lost(monkeypatch, word):
 
     lived(warm)
     lived(scenario)
+
+
+@pytest.mark.left_to("full")
+def test_flows_over_a_primary_that_lost_its_last_second():
+    """Chains over three hash slots; a replica is cut off while they run, and takes over: whatever is still there goes
+    on, or is dead with the reason. Nothing is blocked for ever."""
+    cluster = servers.Cluster(node_timeout=2000)
+    try:
+        lived(lambda: lose_in_flows(cluster, lanes.figure(test=20, full=100)))
+    finally:
+        cluster.stop()
+
+
+async def lose_in_flows(cluster, chains):
+    primary = cluster.primary_of("{a}")
+    elsewhere = [name for name in map(str, range(200)) if cluster.primary_of(f"{{{name}}}") is not primary]
+    queues = ["a", elsewhere[0], next(name for name in elsewhere if cluster.primary_of(f"{{{name}}}")
+              is not cluster.primary_of(f"{{{elsewhere[0]}}}"))]  # fmt: skip
+    replica = cluster.replica_of(primary)
+    driver = await opened(cluster, "?checks=0&timeout=2s")
+    now = await driver.server_time()
+
+    def chain(number):
+        ids = [f"{number:04}-{step}" for step in range(3)]
+        order = [queues[(number + step) % 3] for step in range(3)]
+        return [
+            JobRecord(id=id, type="t", queue=queue, depends_on=tuple(ids[:step][-1:]), flow_id=f"f{number}")
+            for step, (id, queue) in enumerate(zip(ids, order, strict=True))
+        ]
+
+    async def work(of, most):
+        ran = 0
+        while ran < most and (held := await of.reserve(queues, now, timedelta(minutes=5), 10)):
+            await of.settle([Ack(each.lease) for each in held], now)
+            ran += len(held)
+
+    for number in range(chains):
+        await driver.enqueue(chain(number), now)
+    while not await asyncio.to_thread(is_in_step, primary):
+        await asyncio.sleep(0)
+    os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        primary.run("CLIENT", "KILL", "TYPE", "replica")
+        await work(driver, chains)  # what it forgets
+        primary.kill()
+    finally:
+        os.kill(replica.pid, signal.SIGCONT)
+    await driver.close()
+    await found(cluster, "a")  # it answers again
+    after = await opened(cluster, "?checks=0")
+    try:
+        later = now
+        for _ in range(20):
+            for queue in queues:
+                await visit(after.store, queue, int(later.timestamp() * 1000), 0, compare_every_s=0)
+            later += timedelta(minutes=10)  # leases that it forgot to be settled end
+            while held := await after.reserve(queues, later, timedelta(minutes=5), 50):
+                await after.settle([Ack(each.lease) for each in held], later)
+        states = (await after.counts(later)).values()
+        left = {state for each in states for state in each} - {"done"}
+        assert left <= {"dlq"}, states
+        dead = (await after.list(state="dlq", now=later, limit=500)).items
+        assert {info.job.reason.rpartition(", ")[2] for info in dead} <= {"which was deleted"}
+    finally:
+        await after.close()
