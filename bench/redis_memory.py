@@ -1,21 +1,27 @@
-"""What a job costs Redis in bytes: waiting, inflight and done, all of it and key by key.
+"""What a job costs Redis in bytes: waiting, inflight, done, and dead after one failure; all of it and key by key.
 
     python -m bench.redis_memory [--jobs 20000] [--dsn redis://…?options]
 
-Without --dsn a server of the tests is started. It must be empty: the figures are `used_memory` before and after.
+Without --dsn a server of the tests is started. It must be empty: the figures are `used_memory` before and after. BullMQ
+is measured too, where `python -m bench.stores.environments bullmq` has made its environment.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import logging
 import re
+import subprocess
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
 
+from bench.stores import environments
+from taskharbor import Harbor
 from taskharbor.drivers import Ack, JobRecord, Reserved
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.model.ids import new_id
@@ -73,6 +79,46 @@ async def measure(dsn: str, jobs: int) -> list[tuple[str, float, dict[str, int]]
     return found
 
 
+def measure_dead(dsn: str, jobs: int) -> tuple[str, float, dict[str, int]]:
+    """The same for jobs that a worker ran, and that failed: with their error, its place in the code and their trail."""
+    harbor = Harbor(dsn + ("&" if "?" in dsn else "?") + "checks=0")
+
+    @harbor.task(name="mail", max_attempts=1)
+    def mail(to: str, n: int) -> None:
+        raise ValueError("the server said no")
+
+    logging.disable(logging.CRITICAL)
+    with redis.Redis.from_url(dsn.partition("?")[0]) as client:
+        client.flushall()
+        mail.enqueue("ada@example.com", 12345)
+        harbor.worker().run(until_empty=True)
+        client.flushall()
+        client.script_flush()
+        before = used(client)
+        for _ in range(jobs):
+            mail.enqueue("ada@example.com", 12345)
+        harbor.worker(concurrency=50).run(until_empty=True)
+        harbor.close()
+        return "dead", (used(client) - before) / jobs, by_key(client, jobs)
+
+
+def measure_bullmq(port: int, jobs: int) -> dict[str, int]:
+    """Bytes of a job of BullMQ by state."""
+    found: dict[str, int] = {}
+    for end in ("done", "dead"):
+        command = [*environments.command("", "bullmq")[:1], "bench/peers/node/bullmq-memory.mjs", str(port), str(jobs)]
+        done = subprocess.run(
+            [*command, end],
+            cwd=environments.ROOT,
+            env=environments.variables("bullmq"),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found |= dict(json.loads(line) for line in done.stdout.splitlines())
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20_000)
@@ -87,9 +133,14 @@ def main() -> None:
         addresses = [given.dsn]
     for address in addresses:
         print(f"{address.partition('?')[2] or 'no options'}, {given.jobs} jobs, {len(PAYLOAD)} bytes of payload")
-        for state, total, parts in asyncio.run(measure(address, given.jobs)):
+        for state, total, parts in [
+            *asyncio.run(measure(address, given.jobs)),
+            measure_dead(address, given.jobs // 10),
+        ]:
             told = ", ".join(f"{kind} {size}" for kind, size in parts.items())
             print(f"  {state:<9}{total:6.0f} bytes a job   {told}")
+    if given.dsn is None and environments.ready("bullmq"):
+        print(f"BullMQ {environments.version('bullmq')}: {measure_bullmq(server.port, given.jobs)} bytes a job")
 
 
 if __name__ == "__main__":
