@@ -6,6 +6,8 @@ import pytest
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.base import MAX_FOLLOWED_JOBS
+from taskharbor.drivers.redis.pruning import prune
+from taskharbor.model.times import to_ms
 from tests.drivers.redis_stores import on_quiet_store
 
 pytestmark = pytest.mark.lane("redis")
@@ -55,6 +57,16 @@ async def test_what_follows_a_cancel_ends_when_that_was(driver, client):
     infos = [await driver.inspect(f"b{number:04}", NOW) for number in (0, WIDTH - 1)]
     assert [info.job.finished_at for info in infos] == [NOW + SECOND] * 2
     assert not list(client.scan_iter("*th:followed"))
+
+
+@on_quiet_store
+async def test_a_slice_hardly_looks_at_what_an_earlier_one_took_along(driver, client):
+    await driver.enqueue(jobs_behind("first"), NOW)
+    assert await driver.cancel(["first"], NOW) == [None]
+    client.config_resetstat()
+    assert await prune(driver.store, ["q"], to_ms(NOW), 500) == WIDTH - MAX_FOLLOWED_JOBS
+    assert client.info("commandstats")["cmdstat_hset"]["calls"] < MAX_FOLLOWED_JOBS
+    assert (await driver.counts(NOW))["q"]["cancelled"] == 1 + WIDTH
 
 
 @on_quiet_store

@@ -75,11 +75,19 @@ end
 function receive.stopped(q, id, dependency, flow, how)
   local is_known = string.sub(call('HGET', stopped_key(q, id), dependency) or '', 1, 1) == 'c'
   if how == 'heal' and is_known then return end      -- a person requeued the dependent alone: it waits
+  if is_known and not th.cluster and call('HGET', job_key(q, id), 'state') ~= 'blocked' then return end     -- see tell
   local job = note_stop(q, id, dependency, flow, 'c')
   if job and how ~= 'note' and job.state == 'blocked' then th.strand(q, id, job) end
 end
 
 function receive.resumed(q, id, dependency, flow)
+  if not th.cluster then      -- see tell
+    local found = try('HMGET', job_key(q, id), 'state', 'th_flow')
+    if found and found[1] ~= 'cancelled' and found[2] == flow then
+      call('HDEL', stopped_key(q, id), dependency)
+      return
+    end
+  end
   local job = note_stop(q, id, dependency, flow, 'r')
   if job and job.state == 'cancelled' and call('HGET', job_key(q, id), 'th_reason') == WITH_IT and not th.is_stranded(q, id) then
     th.run_again(q, id, job, tonumber(job.due_ms), {})
@@ -92,7 +100,8 @@ function receive.unstopped(q, id, dependency, flow)
   note_stop(q, id, dependency, flow, 'r')
 end
 
--- Returns false if the script may take along no more dependents.
+-- Returns false if the script may take along no more dependents. Those that an earlier slice took along are told again: that has to
+-- cost little, since a job may have tens of thousands of dependents.
 local function tell(q, id)
   local found = try('HMGET', job_key(q, id), 'state', 'th_flow', 'th_dep')
   if not found or not found[2] or not found[3] then return true end
