@@ -104,7 +104,7 @@ async def test_a_reply_that_was_lost_is_no_lost_execution(driver, client):
     args: dict[str, Any] = {"queues": ["q"], "lease_ms": 30_000, "limit": 1, "worker": "w", "tokens": ["t"]}
     ((_, _, ((_, _, first),)),) = await driver.store.run(ScriptCall("reserve", now=NOW_MS, **args))
     ((_, _, ((_, _, values),)),) = await driver.store.run(ScriptCall("reserve", now=NOW_MS + 9, repeats=NOW_MS, **args))
-    assert len(values) == len(first)  # nothing is told of an execution before
+    assert len(values) == len(first)  # they say nothing of an execution before
     assert client.hget("{q}:job:a", "th_began") == str(NOW_MS).encode()
 
 

@@ -72,7 +72,7 @@ def test_a_thread_that_could_not_start_is_started_by_the_next_call(monkeypatch: 
     thread.put("second")
     assert second.wait(60)
     thread.stop()
-    assert done == ["second"]  # its caller was told that the first was not done
+    assert done == ["second"]  # its caller learned that the first was not done
 
 
 async def test_an_enqueue_that_is_refused_for_want_of_a_thread_stores_nothing(

@@ -47,7 +47,7 @@ def dead(job: JobRecord) -> JobDead:
 
 
 class StoredHandle(Generic[R_co]):
-    """What the handles of jobs and of workflows share: the store, by which they are told apart, and a result."""
+    """What the handles of jobs and of workflows share: their store, when two are equal, and reading a result."""
 
     __slots__ = ("_returns", "_stored", "existed", "id")
 

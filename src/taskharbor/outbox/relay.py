@@ -2,7 +2,7 @@
 
     take a batch ──► send its records to the store ──► remove the rows, commit ──► the next batch
          │                      └── the store refuses a row: it is set aside, with the reason
-         └── none: look again in a second          either side does not answer: say so once, try again each second
+         └── none: ask again in a second           either side does not answer: say so once, try again each second
 
 Rows are removed after the store has their jobs. Ended anywhere in between, the next relay sends them again, with the
 same ids: the store has each job once, as long as it keeps its record. Several relays of one database take turns on
@@ -60,7 +60,7 @@ class Relay:
         self._clock, self._observers, self._worker = clock, observers, worker
         self._retention, self._raises = retention, raises
         self._moving = asyncio.Lock()
-        self._after = self._looks = 0  # the last row that was seen, and how many batches ago the first one was
+        self._after = self._batches = 0  # the last row that was seen, and how many batches ago the first one was
         self._failing = self._late = False
 
     async def run(self, rest: Rest, is_stopping: Callable[[], bool], *, until_empty: bool = False) -> int:
@@ -89,7 +89,7 @@ class Relay:
                 raise
             if not self._failing:
                 self._failing = True
-                logger.error("outbox %s: jobs wait in it: %s", self._source.place, _told(error))
+                logger.error("outbox %s: jobs wait in it: %s", self._source.place, _reason(error))
             return None
         if self._failing:
             self._failing = False
@@ -106,8 +106,8 @@ class Relay:
         aside = await self._sent(rows)
         await self._source.ask(partial(finish, [row.id for row in rows if row.id not in aside], aside))
         await self._source.commit()
-        self._looks += 1
-        self._after = rows[-1].id if self._looks % FULL_LOOKS else 0
+        self._batches += 1
+        self._after = rows[-1].id if self._batches % FULL_LOOKS else 0
         self._report(rows, aside)
         return sum(row.jobs for row in rows)
 
@@ -132,7 +132,7 @@ class Relay:
             raise
         except Exception as error:
             if len(rows) == 1:
-                return {**aside, rows[0].id: _told(error)}
+                return {**aside, rows[0].id: _reason(error)}
             middle = len(rows) // 2
             return {**aside, **await self._sent(rows[:middle]), **await self._sent(rows[middle:])}
         return aside
@@ -153,6 +153,6 @@ class Relay:
             self._observers.emit(RelayRefused(self._worker, row, problem))
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """An error as it may be logged and stored: of one that is not ours only the class, for its text may quote data."""
     return f"{class_name(error)}: {error}" if isinstance(error, TaskHarborError) else class_name(error)

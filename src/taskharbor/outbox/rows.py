@@ -24,7 +24,7 @@ LAYOUT = 1
 BATCH_ROWS = 500
 BATCH_JOBS = 1_000
 BATCH_BYTES = 4 * 2**20
-HELD_S = 60  # Postgres: a relay that stands still for so long loses its batch to another one
+HELD_S = 60  # Postgres: a relay that stands still for this long loses its batch to another one
 MAX_PROBLEM_CHARS = 1_000
 
 _FIELDS = {field.name: field.default for field in msgspec.structs.fields(JobRecord)} | {"metadata": {}}
@@ -61,11 +61,11 @@ class Unreadable(ValueError):
 
 def encoded(records: Sequence[JobRecord]) -> bytes:
     """Records as a row keeps them: of each only the fields that say something."""
-    told = [
+    written = [
         {name: value for name, default in _FIELDS.items() if (value := getattr(record, name)) != default}
         for record in records
     ]
-    return _encode((LAYOUT, told))
+    return _encode((LAYOUT, written))
 
 
 def decoded(data: bytes) -> list[JobRecord]:
@@ -75,10 +75,10 @@ def decoded(data: bytes) -> list[JobRecord]:
     'ping'
     """
     try:
-        layout, told = _layout(data)
+        layout, written = _layout(data)
         if layout != LAYOUT:
             raise Unreadable(f"expected layout {LAYOUT}, got {layout}: it was written by another version")
-        return _records(told)
+        return _records(written)
     except msgspec.MsgspecError:
         raise Unreadable("its records are damaged") from None
 

@@ -238,7 +238,7 @@ class Executor(Part):
             self._warns_at = self._monotonic() + SCARCE_WARNING_S
             logger.warning("%s; jobs are given back until there is one: %s, or lower --concurrency", error, REMEDY)
         self._give_back_for(delivery, str(error), SCARCE_DELAY_S)
-        # A backlog would be taken and given back without a pause. What runs has its thread: so many may run for now.
+        # A backlog would be taken and given back without a pause. What runs has its thread: no more may run for now.
         self._most = len(self.capacity.running) - 1
         if self._scarcity is None and not self._stopping:
             self._scarcity = hidden(asyncio.create_task(self._end_scarcity(), name="taskharbor-scarcity"))

@@ -100,7 +100,7 @@ function receive.unstopped(q, id, dependency, flow)
   note_stop(q, id, dependency, flow, 'r')
 end
 
--- Returns false if the script may take along no more dependents. Those that an earlier slice took along are told again: that has to
+-- Returns false if the script may take along no more dependents. Those that an earlier slice took along get the message again: that has to
 -- cost little, since a job may have tens of thousands of dependents.
 local function tell(q, id)
   local found = try('HMGET', job_key(q, id), 'state', 'th_flow', 'th_dep')
