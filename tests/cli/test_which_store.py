@@ -73,6 +73,13 @@ def test_a_job_goes_where_the_program_of_the_code_looks_for_it(folder: Path):
     assert found.json["type"] == "code_names_it.work"
 
 
+def test_the_conformance_suite_runs_on_the_store_of_the_code(folder: Path):
+    answer = taskharbor("conformance", "--app", "code_names_it:harbor", "--theme", "pause", "--namespace", "x-")
+    assert (answer.code, answer.err) == (0, "")
+    refused = taskharbor("conformance", "--app", "code_names_it:harbor", "--theme", "pause")
+    assert (refused.code, "not empty" in refused.line) == (2, True)
+
+
 def test_doctor_names_every_store_that_it_saw(folder: Path):
     answer = taskharbor("doctor", "--app", "code_names_it:harbor", "--dsn", "sqlite:///third.db", "--output", "json",
                         environment={"TASKHARBOR_DSN": "postgresql://ada:secret@host/x"})  # fmt: skip

@@ -35,11 +35,12 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
     """
     from taskharbor.conformance import StoreNotEmpty, run
 
-    if target.given is None:
+    address = target.given if target.app is None else target.dsn
+    if address is None:
         raise usage_error("conformance: expected the address of a store, for example --dsn memory://")
     target.driver()  # reports an invalid DSN
     with as_usage_error("", StoreNotEmpty, ValueError, RuntimeError):
-        report = run(target.given, themes=list(themes) or None, namespace=namespace)
+        report = run(address, themes=list(themes) or None, namespace=namespace)
     numbers = {name: len(getattr(report, name)) for name in ("passed", "failed", "skipped", "not_offered")}
     cases = [
         {"theme": each.case.theme, "title": each.case.title, "verdict": each.verdict.value, "text": each.text}
