@@ -1,7 +1,7 @@
 """Upkeep: the worker says that it is alive, follows the store's clock, and prunes what has had its time."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -10,7 +10,7 @@ from taskharbor.events import JobStarted, JobSucceeded
 from taskharbor.testing import ManualClock
 from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.losses import Losses
-from taskharbor.worker.upkeep import BEAT_INTERVAL_S, CHECK_INTERVAL_S, ROUND_INTERVAL_S, Upkeep
+from taskharbor.worker.upkeep import BEAT_INTERVAL_S, CHECK_INTERVAL_S, PRUNE_BATCH_JOBS, ROUND_INTERVAL_S, Upkeep
 from tests.worker.workbench import Bench, bench_test, job, parts_of, run
 
 
@@ -73,6 +73,32 @@ async def test_upkeep_sends_heartbeats_and_prunes(bench: Bench) -> None:
             if bench.clock.sleepers:
                 bench.clock.advance(BEAT_INTERVAL_S)
             await asyncio.sleep(0)
+
+
+def test_a_long_prune_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a worker that prunes for a minute would be missing in the list of workers."""
+    monkeypatch.setattr("taskharbor.worker.upkeep.random.random", lambda: 0.0)
+    clock = ManualClock()
+
+    async def main() -> None:
+        driver = open_driver("memory://")
+        ages, batches = list[timedelta](), iter([PRUNE_BATCH_JOBS] * 4 + [0])
+
+        async def prune(before: datetime, limit: int) -> int:
+            ages.append(clock.now() - (await driver.workers(clock.now()))[0].seen_at)
+            clock.advance(BEAT_INTERVAL_S)
+            return next(batches)
+
+        monkeypatch.setattr(driver, "prune", prune)
+        parts = parts_of(driver, clock)
+        await driver.open()
+        upkeep = Upkeep(parts, Capacity(parts), Losses(parts))
+        upkeep.start()
+        await once_asleep(clock)
+        await upkeep.stop()
+        assert ages == [timedelta()] * 5
+
+    run(main())
 
 
 @bench_test

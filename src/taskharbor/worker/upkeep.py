@@ -117,9 +117,13 @@ class Upkeep(Part, Service):
             await self._figures.flush(self._driver, now=now)
 
     async def _prune(self) -> None:
-        """Prune in small batches, with a turn of the loop between two, so that no lock is held for long."""
+        """Prune in small batches, with a turn of the loop between two, so that no lock is held for long. Heartbeats go
+        on meanwhile."""
         before = self._clock.now() - self._driver.retention
-        pruned = PRUNE_BATCH_JOBS
+        pruned, beat_at = PRUNE_BATCH_JOBS, self._clock.monotonic()
         while pruned >= PRUNE_BATCH_JOBS and not self.stopping:
             pruned = await self._driver.prune(before, PRUNE_BATCH_JOBS)
+            if self._clock.monotonic() - beat_at >= BEAT_INTERVAL_S:
+                beat_at = self._clock.monotonic()
+                await self._beat()
             await asyncio.sleep(0)
