@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.lease import Lease
+from taskharbor.model.memo import SaveStep
 from taskharbor.model.outcome import Ack
 
 
@@ -22,10 +23,10 @@ class Transaction(Protocol):
     async def __aexit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
-    async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is returned; so is a
-        commit that the store refuses for good, as TransactionFailed. After any other error, which is raised, it may
-        have been committed or not."""
+    async def commit(self, ack: Ack | SaveStep, now: datetime) -> TaskHarborError | None:
+        """Apply the Ack, or store the step, on the same connection and commit both. A refusal rolls both back and is
+        returned; so is a commit that the store refuses for good, as TransactionFailed. After any other error, which is
+        raised, it may have been committed or not."""
 
     async def rollback(self) -> None:
         """Undo everything and return the connection to its pool. Without effect when it has ended."""
@@ -46,10 +47,10 @@ class TransactionSync(Protocol):
     def __exit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
-    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is returned; so is a
-        commit that the store refuses for good, as TransactionFailed. After any other error, which is raised, it may
-        have been committed or not."""
+    def commit(self, ack: Ack | SaveStep, now: datetime) -> TaskHarborError | None:
+        """Apply the Ack, or store the step, on the same connection and commit both. A refusal rolls both back and is
+        returned; so is a commit that the store refuses for good, as TransactionFailed. After any other error, which is
+        raised, it may have been committed or not."""
 
     def rollback(self) -> None:
         """Undo everything and return the connection to its pool. Without effect when it has ended."""

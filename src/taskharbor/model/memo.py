@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from taskharbor.model.lease import Lease
 from taskharbor.model.safe_repr import shows
 from taskharbor.model.times import from_ms
 
@@ -31,6 +32,16 @@ class Memo(msgspec.Struct, frozen=True, gc=False):
     value: bytes
     at: datetime  # the `now` of its save
     execution: int  # the number of the delivery that saved it
+
+
+@shows("lease", "name")
+class SaveStep(msgspec.Struct, frozen=True, gc=False):
+    """A memo that is stored together with a handler's own writes: what `Transaction.commit` takes in place of an
+    Ack."""
+
+    lease: Lease
+    name: str
+    value: bytes
 
 
 class StepInfo(msgspec.Struct, frozen=True):

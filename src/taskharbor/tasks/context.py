@@ -23,6 +23,7 @@ from taskharbor.model.schedule import slot_of
 from taskharbor.model.times import Duration
 
 if TYPE_CHECKING:
+    from taskharbor.tasks.step_transaction import StepTransaction
     from taskharbor.tasks.steps import Steps
 
 P = ParamSpec("P")
@@ -329,6 +330,15 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         {'page': 12}
         """
         return self._steps.last_checkpoint
+
+    def step_transaction(self, name: str, type: Any = Any) -> StepTransaction:
+        """A step whose memo and writes are committed together, in the job's own store: SQLite or Postgres.
+
+        `with ctx.step_transaction("book") as step:` in a plain function, `async with …` in a coroutine. Unless
+        `step.done`, `step.connection` is in a transaction that commits at the end of the block, and `step.result`, if
+        it is set, is stored with it. When it was done before, `step.value` is that, as `type` says.
+        """
+        return self._steps.transaction(name, type)
 
     @property
     def _steps(self) -> Steps:

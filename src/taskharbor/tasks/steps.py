@@ -28,6 +28,7 @@ from taskharbor.model.naming import class_name
 from taskharbor.model.times import Duration, duration, from_ms, round_up, to_ms
 from taskharbor.tasks.annotations import Unresolved, hints_of
 from taskharbor.tasks.handler import is_coroutine
+from taskharbor.tasks.step_transaction import StepHold, StepTransaction
 
 MAX_STEPS = 1000
 MAX_VALUE_BYTES = 64 * 1024
@@ -48,6 +49,9 @@ class StepCalls(Protocol):
 
     def now(self) -> datetime:
         """The time by which a sleep ends."""
+
+    def hold(self, *, is_coroutine: bool) -> StepHold:
+        """A transaction for one step; raises where there is none."""
 
 
 class Asleep(Snooze):
@@ -75,7 +79,7 @@ class Steps:
         if is_coroutine(fn):
             raise TypeError(f"step {name!r}: ctx.step() takes a plain function, got a coroutine function; use: await "
                             "ctx.astep(...)")  # fmt: skip
-        with self._claimed(name):
+        with self.claimed(name):
             stored = self._value_of(name, VALUE)
             if stored is None:
                 value = fn(*args, **named)
@@ -83,7 +87,7 @@ class Steps:
                     value.close()
                     raise TypeError(f"step {name!r}: its function returned a coroutine; use: await ctx.astep(...)")
                 stored, back = self._fitting(name, value, fn)
-                with self._room(name, VALUE + stored) as memo:
+                with self.room(name, VALUE + stored) as memo:
                     self.calls.save(name, memo)
                 return back
             return self._decoded(name, stored, fn)
@@ -94,27 +98,33 @@ class Steps:
         return self._arun(name, fn, args, named)
 
     async def _arun(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        with self._claimed(name):
+        with self.claimed(name):
             stored = self._value_of(name, VALUE)
             if stored is None:
                 value = fn(*args, **named) if is_coroutine(fn) else await asyncio.to_thread(fn, *args, **named)
                 if inspect.isawaitable(value):
                     value = await value
                 stored, back = self._fitting(name, value, fn)
-                with self._room(name, VALUE + stored) as memo:
+                with self.room(name, VALUE + stored) as memo:
                     await self.calls.asave(name, memo)
                 return back
             return self._decoded(name, stored, fn)
+
+    # A step in a transaction of the store ---------------------------------------------------------------------
+
+    def transaction(self, name: str, returns: Any) -> StepTransaction:
+        """What `ctx.step_transaction` does."""
+        return StepTransaction(self, name, returns)
 
     # Sleeps ----------------------------------------------------------------------------------------------------
 
     def sleep(self, name: str, seconds: Duration) -> None:
         """What `ctx.sleep` does."""
         refuse_loop("ctx.sleep()", "ctx.asleep()")
-        with self._claimed(name):
+        with self.claimed(name):
             until, data = self._end_of(name, seconds)
             if data:
-                with self._room(name, SLEEP + data) as memo:
+                with self.room(name, SLEEP + data) as memo:
                     self.calls.save(name, memo)
             self._rest(until)
 
@@ -124,10 +134,10 @@ class Steps:
         return self._arest(name, seconds)
 
     async def _arest(self, name: str, seconds: Duration) -> None:
-        with self._claimed(name):
+        with self.claimed(name):
             until, data = self._end_of(name, seconds)
             if data:
-                with self._room(name, SLEEP + data) as memo:
+                with self.room(name, SLEEP + data) as memo:
                     await self.calls.asave(name, memo)
             self._rest(until)
 
@@ -151,7 +161,7 @@ class Steps:
         """What `ctx.checkpoint` does."""
         refuse_loop("ctx.checkpoint()", "ctx.acheckpoint()")
         data = self._checked_checkpoint(value)
-        with self._room(CHECKPOINT, VALUE + data) as memo:
+        with self.room(CHECKPOINT, VALUE + data) as memo:
             self.calls.save(CHECKPOINT, memo)
 
     def acheckpoint(self, value: Any) -> Awaitable[None]:
@@ -161,18 +171,18 @@ class Steps:
 
     async def _acheckpoint(self, value: Any) -> None:
         data = self._checked_checkpoint(value)
-        with self._room(CHECKPOINT, VALUE + data) as memo:
+        with self.room(CHECKPOINT, VALUE + data) as memo:
             await self.calls.asave(CHECKPOINT, memo)
 
     def _checked_checkpoint(self, value: Any) -> bytes:
         self._check()
-        return self._encoded("checkpoint", value, Any)
+        return self.encoded("checkpoint", value, Any)
 
     @property
     def last_checkpoint(self) -> Any:
         """The last checkpoint, as plain data; None before the first."""
         stored = self._value_of(CHECKPOINT, VALUE)
-        return None if stored is None else self._read("checkpoint", stored, Any)
+        return None if stored is None else self.read("checkpoint", stored, Any)
 
     # Names, values and bounds ----------------------------------------------------------------------------------
 
@@ -183,7 +193,7 @@ class Steps:
         self.calls.check()
 
     @contextmanager
-    def _claimed(self, name: str) -> Iterator[None]:
+    def claimed(self, name: str) -> Iterator[None]:
         """A block in which a step of this name runs. One that raises may be tried again."""
         check_name(name, "step")
         if name.startswith("taskharbor."):
@@ -203,6 +213,15 @@ class Steps:
                 self._used.discard(name)
             raise
 
+    def stored(self, name: str) -> bytes | None:
+        """The codec's bytes of a step that is stored."""
+        return self._value_of(name, VALUE)
+
+    @staticmethod
+    def refuse_loop(call: str, twin: str) -> None:
+        """See below."""
+        refuse_loop(call, twin)
+
     def _value_of(self, name: str, kind: bytes) -> bytes | None:
         stored = self._stored.get(name)
         if stored is not None and not stored.startswith(kind):
@@ -213,13 +232,13 @@ class Steps:
     def _fitting(self, name: str, value: Any, fn: Callable[..., Any]) -> tuple[bytes, Any]:
         """What is stored of a value, and the value as a later execution will get it."""
         returns = _returned_by(fn)
-        data = self._encoded(name, value, returns)
-        return data, self._read(name, data, returns)
+        data = self.encoded(name, value, returns)
+        return data, self.read(name, data, returns)
 
     def _decoded(self, name: str, data: bytes, fn: Callable[..., Any]) -> Any:
-        return self._read(name, data, _returned_by(fn))
+        return self.read(name, data, _returned_by(fn))
 
-    def _encoded(self, name: str, value: Any, returns: Any) -> bytes:
+    def encoded(self, name: str, value: Any, returns: Any) -> bytes:
         codec = self._codec
         try:
             data = codec.encode_as(value, returns) if type(codec) is JsonCodec else codec.encode(value)
@@ -236,7 +255,7 @@ class Steps:
             )
         return data
 
-    def _read(self, name: str, data: bytes, returns: Any) -> Any:
+    def read(self, name: str, data: bytes, returns: Any) -> Any:
         try:
             return self._codec.decode(data, returns)
         except Exception as error:
@@ -246,7 +265,7 @@ class Steps:
             ) from None
 
     @contextmanager
-    def _room(self, name: str, memo: bytes) -> Iterator[bytes]:
+    def room(self, name: str, memo: bytes) -> Iterator[bytes]:
         """A block that stores a memo: it counts from the beginning, and no longer if it was not stored."""
         with self._lock:
             before = self._stored.get(name)

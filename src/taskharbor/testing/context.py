@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from taskharbor.model.codec import JsonCodec
+from taskharbor.model.errors import FeatureMissing
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.times import to_ms
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.step_transaction import StepHold
 from taskharbor.tasks.steps import Steps
 from taskharbor.testing.clock import START
 
@@ -53,3 +55,6 @@ class _InMemory:
 
     def now(self) -> datetime:
         return START
+
+    def hold(self, *, is_coroutine: bool) -> StepHold:
+        raise FeatureMissing("ctx.step_transaction() needs a worker on a SQL store; this context has none")

@@ -48,6 +48,7 @@ from taskharbor.policy.retry import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.overrides import Overrides
+from taskharbor.tasks.step_transaction import StepHold
 from taskharbor.tasks.steps import Steps
 from taskharbor.tasks.workflow import is_workflow
 from taskharbor.worker.injector import Injector
@@ -171,6 +172,9 @@ class PipeSteps:
     def now(self) -> datetime:
         now: datetime = self._ask("now")
         return now
+
+    def hold(self, *, is_coroutine: bool) -> StepHold:
+        raise RuntimeError("ctx.step_transaction() needs a handler that runs in its worker's own process")
 
 
 def serve(connection: Connection, logs: Configuration | None = None) -> None:

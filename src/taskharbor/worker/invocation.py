@@ -52,7 +52,6 @@ class Invocation(Part):
         lose: Callable[[Delivery, TaskHarborError], None],
     ) -> None:
         super().__init__(parts)
-        self._saver = StepSaver(parts, lose)
         driver = parts.driver
         self._middleware = parts.middleware
         self._call_middleware = parts.call_middleware
@@ -62,6 +61,7 @@ class Invocation(Part):
         self._injector = parts.injector
         self._may_use_children = parts.child_processes
         self._threads = Threads("taskharbor-job")
+        self._saver = StepSaver(parts, lose, self._threads)
         self._children: ChildProcesses | None = None  # made for the first job that needs one
 
     def call(self, delivery: Delivery, handler: Handler) -> Awaitable[Any]:

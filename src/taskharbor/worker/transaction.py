@@ -18,6 +18,7 @@ from typing import Any
 from taskharbor.drivers.base import SqlDriver
 from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 from taskharbor.model.lease import Lease
+from taskharbor.model.memo import SaveStep
 from taskharbor.model.outcome import Ack
 from taskharbor.worker.threads import Threads, unwrap
 
@@ -53,6 +54,27 @@ class HandlerTransaction:
         self._ended = True
         refused: TaskHarborError | None = await _completed(partial(self._call, self.transaction.commit, ack, now))
         return refused
+
+    # For the transaction of one step, from the handler: that of a plain function is ended in the handler's own thread.
+
+    async def begin(self) -> Any:
+        """Begin it, and return the connection."""
+        transaction = self.transaction
+        return await transaction.__aenter__() if self._threads is None else transaction.__enter__()
+
+    async def commit_step(self, step: SaveStep, now: datetime) -> TaskHarborError | None:
+        """Commit the memo together with the handler's writes; if a refusal is returned, both were rolled back."""
+        self._ended = True
+        refused: TaskHarborError | None = await self._at_its_place(partial(self.transaction.commit, step, now))
+        return refused
+
+    async def undo_step(self) -> None:
+        """Roll back."""
+        self._ended = True
+        await self._at_its_place(self.transaction.rollback)
+
+    async def _at_its_place(self, work: Callable[[], Any]) -> Any:
+        return await _completed(work) if self._threads is None else work()
 
     async def rollback(self) -> None:
         """Roll back the handler's writes. An error is ignored: a store that is gone has rolled back by itself."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.records import RefusalCode, base64_of, nearest_moment
-from taskharbor.drivers.postgres.settle import refusal
+from taskharbor.drivers.postgres.settle import is_plain, refusal, settle_alone, spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement, call, quoted
 from taskharbor.model.bounds import check_memo
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import DriverError, JobNotFound, TaskHarborError
 from taskharbor.model.lease import Lease
-from taskharbor.model.memo import Memo, memo_place
+from taskharbor.model.memo import Memo, SaveStep, memo_place
+from taskharbor.model.outcome import Ack
 from taskharbor.model.times import to_us
 
 
@@ -34,3 +36,19 @@ def steps(schema: str, id: str) -> Program[list[Memo]]:
     )
     found = [Memo(name, bytes(value), nearest_moment(at), execution) for name, value, at, execution in rows]
     return sorted(found, key=memo_place)
+
+
+def last_of(
+    options: PostgresOptions, lease: Lease, ack: Ack | SaveStep, now: datetime
+) -> Program[TaskHarborError | None]:
+    """What a handler's transaction does last: settle its job, or store a step of it."""
+    if ack.lease.job_id != lease.job_id:
+        return JobNotFound(f"this transaction belongs to job {lease.job_id}, not to {ack.lease.job_id}")
+    # The handler may have set time limits for its own statements.
+    limit = str(round(options.statement_timeout * 1000))
+    yield Statement("select set_config('statement_timeout', ?, true), set_config('lock_timeout', '0', true)", (limit,))
+    if isinstance(ack, SaveStep):
+        return (yield from save(options.schema, ack.lease, ack.name, ack.value, now))
+    if is_plain(ack):
+        return (yield from settle_alone(options.schema, ack, now))
+    return (yield from spawn_alone(options.schema, ack, now, options.max_payload))

@@ -41,12 +41,13 @@ from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline, cut
 from taskharbor.drivers.postgres.handler_pool import HandlerPool, Place
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import connect_arguments, limit_of
-from taskharbor.drivers.postgres.settle import is_plain, settle_alone, spawn_alone
-from taskharbor.drivers.postgres.statement import Program, Statement, drive
+from taskharbor.drivers.postgres.statement import drive
+from taskharbor.drivers.postgres.steps import last_of
 from taskharbor.drivers.postgres.tries import unavailable
 from taskharbor.drivers.transactions import aborted
-from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
+from taskharbor.model.errors import TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
+from taskharbor.model.memo import SaveStep
 from taskharbor.model.outcome import Ack
 
 _LOST = ("08", "57P", "40003")  # error states in which the result of a commit is unknown
@@ -322,17 +323,6 @@ HandlerConnection: TypeAlias = SyncHandlerConnection | AsyncHandlerConnection
 # The transaction
 
 
-def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) -> Program[TaskHarborError | None]:
-    if ack.lease.job_id != lease.job_id:
-        return JobNotFound(f"this transaction belongs to job {lease.job_id}, not to {ack.lease.job_id}")
-    # The handler may have set time limits for its own statements.
-    limit = str(round(options.statement_timeout * 1000))
-    yield Statement("select set_config('statement_timeout', ?, true), set_config('lock_timeout', '0', true)", (limit,))
-    if is_plain(ack):
-        return (yield from settle_alone(options.schema, ack, now))
-    return (yield from spawn_alone(options.schema, ack, now, options.max_payload))
-
-
 class PostgresTransaction:
     """One transaction, on a connection that no other uses meanwhile.
 
@@ -426,7 +416,7 @@ class PostgresTransaction:
     async def __aexit__(self, *raised: object) -> None:
         """The transaction stays open: the worker ends it."""
 
-    async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+    async def commit(self, ack: Ack | SaveStep, now: datetime) -> TaskHarborError | None:
         connection, self._connection = self._connection, None
         if connection is None:
             raise RuntimeError("the transaction has ended, or was never begun")
@@ -436,7 +426,7 @@ class PostgresTransaction:
                 return _failed(self._lease, problem)
             with self._deadline(limit_of(self._options), connection):
                 ask = asking(connection) if self._synchronous else partial(run, connection)
-                refused = await drive(_settled(self._options, self._lease, ack, now), ask)
+                refused = await drive(last_of(self._options, self._lease, ack, now), ask)
                 if refused is None:
                     sent = True
                     await awaited(connection.commit())
@@ -478,7 +468,7 @@ class PostgresTransactionSync:
     def __exit__(self, *raised: object) -> None:
         """The transaction stays open: the worker ends it."""
 
-    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+    def commit(self, ack: Ack | SaveStep, now: datetime) -> TaskHarborError | None:
         return at_once(self._inner.commit(ack, now))
 
     def rollback(self) -> None:

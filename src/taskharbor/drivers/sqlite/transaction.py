@@ -31,12 +31,14 @@ from taskharbor.drivers.sqlite.damage import decode_any
 from taskharbor.drivers.sqlite.own_call import OWN_WRITE
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
-from taskharbor.drivers.sqlite.store_clock import Reading
+from taskharbor.drivers.sqlite.steps import save
+from taskharbor.drivers.sqlite.store_clock import Reading, step_since
 from taskharbor.drivers.sqlite.turns import Turn
 from taskharbor.drivers.sqlite.wal import WalFile
 from taskharbor.drivers.transactions import aborted
-from taskharbor.model.errors import TaskHarborError, TransactionFailed
+from taskharbor.model.errors import DriverError, TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
+from taskharbor.model.memo import SaveStep
 from taskharbor.model.outcome import Ack
 
 if TYPE_CHECKING:
@@ -303,7 +305,7 @@ class SqliteTransactionSync:
         if self._over:
             raise sqlite3.InterfaceError(self._over)
 
-    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+    def commit(self, ack: Ack | SaveStep, now: datetime) -> TaskHarborError | None:
         """Apply the ack and commit both. A refusal rolls both back and is returned."""
         connection = self._connection
         if connection is None:
@@ -315,8 +317,7 @@ class SqliteTransactionSync:
                 sqlite3.Connection.set_authorizer(connection, None)
                 connection.row_factory, connection.text_factory = None, decode_any
                 session = WriteSession(connection)
-                stepped = self._reading.stepped_at(now)
-                [refused] = settle(session, [ack], now, self._database.options.max_payload, stepped)
+                refused = self._apply(session, ack, now)
                 if refused is None:
                     session.flush()
                     connection.execute("COMMIT")
@@ -334,6 +335,18 @@ class SqliteTransactionSync:
             self._database.writer.lock.wake_others()
             self._database.waits.wake(session.arrivals)
         return refused
+
+    def _apply(self, session: WriteSession, ack: Ack | SaveStep, now: datetime) -> TaskHarborError | None:
+        """Settle the job, or store a step of it; returns why that was refused."""
+        stepped = self._reading.stepped_at(now)
+        if not isinstance(ack, SaveStep):
+            [refused] = settle(session, [ack], now, self._database.options.max_payload, stepped)
+            return refused
+        try:
+            save(session, ack.lease, ack.name, ack.value, now + step_since(session, stepped))
+        except DriverError as error:
+            return error
+        return None
 
     def rollback(self) -> None:
         """Undo what is not committed, give the lock back, and close the connection: its handler has ended."""
@@ -412,7 +425,7 @@ class SqliteTransaction:
     async def __aexit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
-    async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+    async def commit(self, ack: Ack | SaveStep, now: datetime) -> TaskHarborError | None:
         return await self._database.background.run(partial(self._inner.commit, ack, now))
 
     async def rollback(self) -> None:
