@@ -170,11 +170,11 @@ def spent_idle(url: str, nodes: Sequence[servers.Server], workers: int) -> Count
 
     async def story() -> Counter[str]:
         idle = [
-            Worker(f"{url}?checks=0&timeout=600s", clock=FastClock(), name=f"w{n}", heart="loop")
+            Worker(f"{url}?checks=0&timeout=600s&connect_timeout=600s", clock=FastClock(), name=f"w{n}", heart="loop")
             for n in range(workers)
         ]
         running = [asyncio.create_task(each.arun()) for each in idle]
-        seen = RedisDriver(f"{url}?checks=0&timeout=600s")
+        seen = RedisDriver(f"{url}?checks=0&timeout=600s&connect_timeout=600s")
         await seen.open()
         while len(await seen.workers(await seen.server_time())) < workers:
             await asyncio.sleep(1)
