@@ -124,11 +124,11 @@ PAGES = (
         "testing",
         "Testing",
         "draining, isolating, a manual clock, faults; fixtures of pytest",
-        "The guide is [Testing](../testing.md). The fixtures `manual_clock` and `faults` of pytest are there as soon "
-        "as TaskHarbor is installed.",
+        "The guide is [Testing](../testing.md). The fixtures `manual_clock`, `faults` and `crash_points` of pytest "
+        "are there as soon as TaskHarbor is installed.",
         _of(
             "taskharbor.testing", "isolated", "drain", "adrain", "enqueued", "aenqueued", "context", "ManualClock",
-            "Faults",
+            "Faults", "crash_points", "CrashReport", "CrashFault", "CrashPoint",
         ),
     ),
     Page(
