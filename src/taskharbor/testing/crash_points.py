@@ -93,7 +93,7 @@ def crash_points(
 
     >>> from taskharbor import Harbor
     >>> harbor, charged = Harbor("memory://"), list[str]()
-    >>> @harbor.task
+    >>> @harbor.task(name="charge")
     ... def charge(who: str) -> None:
     ...     charged.append(who)
     >>> report = crash_points(
