@@ -82,9 +82,10 @@ def crash_points(
 ) -> CrashReport:
     """End the handler of a task at every point in turn, run it again as a worker would, and compare what you observe.
 
-    `task`: the task, or a step with its arguments: `charge.s("ada", 500)`. `observe` returns what came of it, by name:
-    rows, calls that a stand-in has recorded, the text of files. Lists are compared without regard to order. `begin`
-    puts all of that back, before each run. What the job ends as, and what it enqueues, is compared as well.
+    `task`: the task, or a step with its arguments: `charge.s("ada", 500)`. `harbor`: the one that declares it.
+    `observe` returns what came of it, by name: rows, calls that a stand-in has recorded, the text of files. Lists are
+    compared without regard to order. `begin` puts all of that back, before each run. What the job ends as, and what it
+    enqueues, is compared as well.
 
     Points are before each line of your code below the handler's folder, around each call to the store (a step, an
     enqueue), and between the handler's end and the record of it. Each line counts at its first `repeats` visits; of
