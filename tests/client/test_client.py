@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -244,11 +246,14 @@ def test_a_connection_on_a_store_without_sql_is_refused() -> None:
     @harbor.task
     def send(to: str) -> None: ...
 
-    told = "connection= needs a driver on a SQL store .* got MemoryDriver"
-    with pytest.raises(TypeError, match=told):
+    told = "connection= needs a driver on a SQL store .* got MemoryDriver.*, or make an outbox there"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        with pytest.raises(TypeError, match=told):
+            send.options(connection=connection).enqueue("a")
+        with pytest.raises(TypeError, match=told):
+            asyncio.run(send.options(connection=connection).aenqueue("a"))
+    with pytest.raises(TypeError, match="expected one of psycopg Connection"):
         send.options(connection=object()).enqueue("a")
-    with pytest.raises(TypeError, match=told):
-        asyncio.run(send.options(connection=object()).aenqueue("a"))
 
 
 def test_no_password_shows() -> None:
