@@ -127,7 +127,10 @@ class Load:
             dead = await self.driver.list(state="dlq", limit=500, now=self.now)
             damaged = [info.job.id for info in dead.items if info.job.reason.startswith(DAMAGED_PREFIX)]
             await self.driver.requeue([info.job.id for info in dead.items if info.job.id not in damaged], self.now)
-            await self.driver.delete(damaged)  # a person has looked at them
+            # A person has looked at them: what waits for one cannot run.
+            waiting = [id for id, job in self.jobs.items() if set(job.depends_on) & set(damaged)]
+            await self.driver.cancel(waiting, self.now)
+            await self.driver.delete(damaged)
 
 
 async def story(driver: Any, client: Any, seed: int, how: str) -> None:
