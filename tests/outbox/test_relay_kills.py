@@ -19,7 +19,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.outbox import rows
-from taskharbor.outbox.source import Source
+from taskharbor.outbox.source import RowSource
 from tests import lanes
 from tests.outbox.ways import emptied
 from tests.servers import postgres, redis
@@ -54,7 +54,7 @@ def ended_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         return call
 
     for name in ("ask", "commit", "rollback"):
-        monkeypatch.setattr(Source, name, watched(getattr(Source, name)))
+        monkeypatch.setattr(RowSource, name, watched(getattr(RowSource, name)))
     monkeypatch.setattr("taskharbor.outbox.relay.Relay._sent", watched(relay_sent()))
 
     def arm(number: int) -> None:

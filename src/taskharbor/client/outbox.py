@@ -63,7 +63,7 @@ class TransactionalOutbox:
     async def arelay(self, dsn_or_connection_factory: str | Callable[[], Any], *, until_empty: bool = False) -> int:
         """The same, awaited: until it is cancelled, or `until_empty`."""
         from taskharbor.outbox.relay import Relay
-        from taskharbor.outbox.source import Source
+        from taskharbor.outbox.source import RowSource
 
         store = self._store
 
@@ -71,7 +71,7 @@ class TransactionalOutbox:
             await store.call("outbox").ask(lambda driver: driver.enqueue(records, store.clock.now()))
 
         relay = Relay(
-            Source(dsn_or_connection_factory),
+            RowSource(dsn_or_connection_factory),
             send,
             clock=store.clock,
             observers=store.observers,

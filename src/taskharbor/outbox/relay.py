@@ -27,7 +27,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.times import from_us
 from taskharbor.outbox.rows import Row, Unreadable, decoded, finish, take
-from taskharbor.outbox.source import Source
+from taskharbor.outbox.source import RowSource
 from taskharbor.outbox.tables import ADVICE, OUTBOX
 
 logger = logging.getLogger("taskharbor.outbox")
@@ -45,7 +45,7 @@ class Relay:
 
     def __init__(
         self,
-        source: Source,
+        source: RowSource,
         send: Send,
         *,
         clock: Clock,

@@ -27,7 +27,7 @@ SILENCE_MS = 30_000  # after which a server that does not answer counts as gone
 LOCK_S = 5.0  # SQLite: how long another writer is waited for
 
 
-class Source:
+class RowSource:
     """One connection at a time, inside a transaction from the first statement to `commit` or `close`."""
 
     def __init__(self, dsn_or_factory: str | Callable[[], Any]) -> None:
@@ -47,7 +47,7 @@ class Source:
         self._block: Any = None  # asyncpg's transaction, which has to be begun
 
     def __repr__(self) -> str:
-        return f"Source({self.place!r})"
+        return f"RowSource({self.place!r})"
 
     async def ask(self, work: Work[T], *, begins: bool = True) -> T:
         """What a coroutine function returns, whose statements run in the transaction of the connection."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskharbor.model.job import JobRecord
 from taskharbor.outbox.relay import Relay
-from taskharbor.outbox.source import Source
+from taskharbor.outbox.source import RowSource
 from taskharbor.worker.parts import Part, WorkerParts
 from taskharbor.worker.service import Service
 
@@ -15,7 +15,7 @@ class OutboxRelay(Part, Service):
     def __init__(self, parts: WorkerParts, address: str) -> None:
         super().__init__(parts)
         self._relay = Relay(
-            Source(address),
+            RowSource(address),
             self._send,
             clock=parts.clock,
             observers=parts.observers,

@@ -398,9 +398,9 @@ class Worker:
 
 def _checked_outbox(dsn: str | None) -> str | None:
     if dsn is not None:
-        from taskharbor.outbox.source import Source
+        from taskharbor.outbox.source import RowSource
 
         if not isinstance(dsn, str):
             raise TypeError(f"outbox: expected the address of a database, got {type(dsn).__name__}")
-        Source(dsn)
+        RowSource(dsn)
     return dsn

@@ -168,10 +168,10 @@ def run(target: Target, **options: Any) -> int:
     if given["max_memory"] is not None and not memory.measurable():
         raise usage_error("--max-memory: this system has no /proc to read the memory of a process from")
     if own["outbox"] is not None:
-        from taskharbor.outbox.source import Source
+        from taskharbor.outbox.source import RowSource
 
         with as_usage_error("--"):
-            Source(own["outbox"])
+            RowSource(own["outbox"])
     given["reload"] = os.getcwd() if given["reload"] else None
     configure_logging(own["log_format"], own["log_level"], errors=own["log_errors"])
     command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.worker_process"]
