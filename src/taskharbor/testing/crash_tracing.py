@@ -124,7 +124,7 @@ def _nothing() -> Iterator[None]:
 
 
 class EndingDriver(WrappedDriver):
-    """A store that no longer hears of a worker that has ended. `plans` has the plan of the execution that runs."""
+    """A store that a worker which has ended no longer reaches. `plans` has the plan of the execution that runs."""
 
     def __init__(self, inner: Driver, plans: list[CrashPlan]) -> None:
         super().__init__(inner)
