@@ -17,7 +17,7 @@ from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("mutants-redis")
 
-NOTICED = (AssertionError, DriverError, BackendUnavailable, pytest.fail.Exception)
+NOTICED = (AssertionError, DriverError, BackendUnavailable, TimeoutError, pytest.fail.Exception)
 FRAGMENT_OF = {
     "lib/schedules_read": "read_schedules",
     "lib/schedules_write": "mend_schedules",

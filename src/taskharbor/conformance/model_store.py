@@ -224,8 +224,9 @@ class ModelStore:
                 self.finish(job, State.CANCELLED, now, reason=FLOW_CANCELLED_REASON)
             else:
                 self.join_or_block(job, now)
-        behind = self.blocked_behind([id for id, job in self.jobs.items() if job.lasting is State.CANCELLED])
-        self.strand([job for job in behind if job.record.id in fresh], now)
+        if fresh:
+            behind = self.blocked_behind([id for id, job in self.jobs.items() if job.lasting is State.CANCELLED])
+            self.strand([job for job in behind if job.record.id in fresh], now)
 
     def join_or_block(self, job: ModelJob, now: datetime) -> None:
         if self.waiting_for(job):
