@@ -266,6 +266,7 @@ SKIPS = {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.import
 SKIPS |= {"unittest.skip"}
 MAY_SLEEP = {
     "tests/bulk/test_triage.py": "an operation in another process shows in the store alone; the test polls",
+    "tests/drivers/test_redis_idle.py": "an idle second has no signal; the loop's seconds are short",
     "tests/everyday": "handlers that have work to do; polls processes and their journal",
     "tests/processes": "handlers and imports that last until a file is there",
     "tests/worker/signal_program.py": "a handler that blocks its loop until it is killed",

@@ -152,7 +152,7 @@ def test_damage_by_other_programs_is_reported_with_a_remedy():
         assert aside.startswith("queue mail: 2 damaged record(s) were set aside in the last day: taskharbor dlq list ")
         assert returned.startswith("queue mail: 1 message(s) to other queues cannot be delivered, ")
 
-        client.delete("{mail}:th:damaged:job:j1", "{mail}:th:damaged:delayed", "{mail}:th:returned")
+        client.delete("{mail}:th:damaged:job:j1", "{mail}:th:damaged:delayed", "{mail}:th:returned", "{th}:swept")
         client.hset("{mail}:th:mended", "at", 1)
         assert "damage" not in checks("--dsn", url)[1], "an operator has seen it, and a day has passed"
         within(url, work)

@@ -120,7 +120,7 @@ async def test_a_job_that_is_kept_long_is_not_met_by_every_prune(driver, client)
     assert await driver.prune(NOW + HOUR, 100) == 1
     client.config_resetstat()
     assert await driver.prune(NOW + HOUR, 100) == 0
-    assert client.info("commandstats")["cmdstat_hmget"]["calls"] <= 300  # of the sweep, which comes once a minute
+    assert "cmdstat_hmget" not in client.info("commandstats")
     assert await driver.counts(NOW) == {"q": {"done": 300}}
     assert await driver.prune(NOW + 29 * DAY, 1000) == 0
     assert await driver.prune(NOW + 29 * DAY + LEASE, 1000) == 300

@@ -259,7 +259,7 @@ def test_a_store_or_a_database_that_is_down_is_waited_for(
 def test_what_no_waiting_mends_is_raised(tmp_path: Path) -> None:
     harbor, _ = declared()
     with pytest.raises(TypeError, match=r"expected a DSN such as postgresql://…, or a function .* got Engine"):
-        harbor.outbox.relay(sqlalchemy.create_engine("sqlite://"))  # type: ignore[arg-type]
+        harbor.outbox.relay(sqlalchemy.create_engine("sqlite://"))  # type: ignore[arg-type]  # what is refused
     with pytest.raises(ValueError, match=r"expected postgresql://… or sqlite:///…, got redis://…@host/0"):
         harbor.outbox.relay("redis://ada:secret@host/0")
     with pytest.raises(TypeError, match="expected one of psycopg Connection"):
@@ -275,7 +275,7 @@ def test_a_row_that_waited_longer_than_records_are_kept_is_warned_of(
     harbor, send = declared()
     send.options(connection=database).enqueue(1)
     database.commit()
-    harbor.clock.advance(86_401)  # type: ignore[attr-defined]
+    harbor.clock.advance(86_401)  # type: ignore[attr-defined]  # it is a ManualClock
     with caplog.at_level(logging.WARNING, "taskharbor.outbox"):
         assert relayed(harbor, tmp_path) == 1
     assert "raise the retention of the store" in caplog.text

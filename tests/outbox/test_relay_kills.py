@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import random
 import signal
 import sqlite3
@@ -202,21 +201,29 @@ def test_writers_relays_that_are_killed_and_servers_that_restart(store: str, tmp
 
 
 @pytest.mark.left_to("full")
-def test_a_backlog_of_a_million_rows_leaves_at_a_steady_cost(tmp_path: Path) -> None:
-    number = lanes.figure(test=1_000, full=200_000)
-    harbor = Harbor(redis.shared().url)
+def test_a_backlog_of_many_rows_leaves_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = lanes.figure(test=2_000, full=200_000)
+    sizes, address = [], emptied()
+    original = rows.take
+
+    async def take(*args: Any) -> Any:
+        found = await original(*args)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr("taskharbor.outbox.relay.take", take)
     redis.shared().empty()
-    record = rows.encoded([])
-    address = emptied()
-    with contextlib.closing(psycopg.connect(address)) as mine:
+    harbor = Harbor(redis.shared().url)
+
+    @harbor.task(name="send")
+    def send(n: int) -> None: ...
+
+    with harbor, contextlib.closing(psycopg.connect(address)) as mine:
         harbor.outbox.create(mine)
-        mine.execute(
-            "insert into taskharbor_outbox (job_id, jobs, at, records) "
-            "select 'x' || n, 0, 0, %s from generate_series(1, %s) n",
-            (record, number),
-        )
+        for n in range(number):
+            send.options(connection=mine).enqueue(n)
         mine.commit()
-        with harbor:
-            harbor.outbox.relay(address, until_empty=True)
+        assert harbor.outbox.relay(address, until_empty=True) == number
         assert not mine.execute("select 1 from taskharbor_outbox").fetchall()
-    assert os.getpid()
+        assert harbor.jobs(type="send", state="ready").count(number + 1).n == number
+    assert max(sizes) == rows.BATCH_ROWS

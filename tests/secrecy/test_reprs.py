@@ -114,6 +114,11 @@ MAY_SHOW = {
     "BackendOptions.alias": "a name in the settings of Django",
     "BackendOptions.database": "as above",
     "Caller.database": "postgresql or sqlite",
+    "CrashFault.differences": "what a test of the user's observed, for its report",
+    "CrashPoint.file": "a place in the user's program, as in a traceback",
+    "CrashPoint.function": "as above",
+    "CrashPoint.how": "as above",
+    "CrashReport.task": "the name of a task",
     "EditPreview.problem": "what is wrong with a rule of a schedule",
     "JobContext.deadline": "a moment",
     "JobContext.job": "the record, which hides what is the user's",
@@ -268,6 +273,7 @@ MAY_SHOW = {
     "Delivery.task": "asyncio's, whose repr shows no arguments",
     "Delivery.transaction": "has no repr that shows anything",
     "Delivery.why": "our own words",
+    "RelayRefused.reason": "what is wrong with a row, without what is in it",
     "Situation.declared": "names of tasks",
     "Situation.gone": "ids",
     "Situation.place": "as that of Abilities",
@@ -339,6 +345,7 @@ def instances() -> Iterator[object]:
     from taskharbor.omniq import PAUSED
     from taskharbor.omniq.values import Job, JobContext
     from taskharbor.ops.access import Access
+    from taskharbor.outbox.source import RowSource
 
     harbor = Harbor(ADDRESS, default_queue="default")
 
@@ -353,6 +360,7 @@ def instances() -> Iterator[object]:
     yield from (harbor.client.handle("j1"), FlowHandle(harbor._store, "f1"), harbor.operation("o1"))
     yield from (harbor.schedules, harbor.flows(newest=True))
     yield from (Depends(dict), Given(), harbor.once(sqlite3.connect(":memory:"), "canary-key"))
+    yield RowSource("postgresql://canary-user:canary-password@127.0.0.1:1/shop")
     yield Sessions(monotonic, Access.admin("ada"), token="canary-token-of-a-dashboard-4711")
     yield PrometheusObserver(registry=CollectorRegistry())
     yield JobFailed(JobRecord(id="j1", type="x", payload=b"canary"), "w1", ValueError("canary"), 1.0)

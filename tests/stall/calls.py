@@ -116,6 +116,8 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "JobHandle.ainfo": lambda world: world.job.ainfo(),
     "JobHandle.executions": lambda world: world.job.executions(),
     "JobHandle.aexecutions": lambda world: world.job.aexecutions(),
+    "JobHandle.steps": lambda world: world.job.steps(),
+    "JobHandle.asteps": lambda world: world.job.asteps(),
     "JobHandle.progress": lambda world: world.job.progress(),
     "JobHandle.aprogress": lambda world: world.job.aprogress(),
     "JobHandle.amend": lambda world: world.job.amend(payload={"number": 2}),

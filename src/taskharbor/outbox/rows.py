@@ -17,6 +17,7 @@ from taskharbor.drivers.within import POSTGRES, Caller, Within
 from taskharbor.model.bounds import check_enqueue
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import to_us
 from taskharbor.outbox.tables import OUTBOX
 
@@ -53,6 +54,9 @@ class Row(NamedTuple):
     jobs: int
     at: int  # microseconds since 1970
     records: bytes
+
+    def __repr__(self) -> str:
+        return shown(self, "id", "jobs", "at")
 
 
 class Unreadable(ValueError):

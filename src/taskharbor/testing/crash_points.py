@@ -209,14 +209,14 @@ class _Checker:
 
 
 def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
-    told = list[str]()
+    differences = list[str]()
     for name in {**expected, **found}:
         before, after = expected.get(name), found.get(name)
         if isinstance(before, list | tuple) and isinstance(after, list | tuple):
-            told += [f"{name}: {each}" for each in _of_lists(before, after)]
+            differences += [f"{name}: {each}" for each in _of_lists(before, after)]
         elif before != after:
-            told.append(f"{name}: {_shown(after)} instead of {_shown(before)}")
-    return tuple(told)
+            differences.append(f"{name}: {_shown(after)} instead of {_shown(before)}")
+    return tuple(differences)
 
 
 def _of_lists(expected: Iterable[Any], found: Iterable[Any]) -> list[str]:

@@ -128,7 +128,7 @@ def run(target: Target, **options: Any) -> int:
       taskharbor worker run --dsn sqlite:///jobs.db
       taskharbor worker run --app tasks:harbor --max-memory 512M
       taskharbor worker run --app tasks:harbor --health-port 8080
-      taskharbor worker run --app tasks:harbor --outbox postgresql://localhost/shop
+      taskharbor worker run --app tasks:harbor --outbox postgresql://db/shop
 
     Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout and give the rest back. A second
     signal, or QUIT, gives them back at once; a third kills.
