@@ -165,7 +165,8 @@ class Journal:
                 "extend failed", "slow", "frozen", "thawed", since=delivery.at - self.plan.lease
             )
             self.demand(troubled or self.plan.own_clock, f"{process} claims {delivery}, and no renewal of it failed")
-            self.demand(delivery.settled is None, f"{process} claims {delivery}, which was settled")
+            unknown = process.suffered("settle failed", since=delivery.at)  # a settle whose reply was lost
+            self.demand(delivery.settled is None or unknown, f"{process} claims {delivery}, which was settled")
             self.count("a lost lease that its worker lived to tell")
 
     def weighed(self, process: Process, cut_off: set[tuple[str, int]]) -> None:

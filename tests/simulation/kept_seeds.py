@@ -21,5 +21,6 @@ KEPT = {
     4440: "a process stopped between the launch of a handler and its first step, which was then timed out at once",
     20261149: "a poison that was interrupted once, because no renewal reached the store, and crashed three workers",
     329802741: "a poison that ran once more, because a worker could not read whether its losses were crashes",
+    97496940: "a settle whose reply was lost: its worker, cut off afterwards, named the lease as one that it had lost",
     20262368: "a join whose dependency an operator deleted while the join was cancelled, and that was requeued",
 }
