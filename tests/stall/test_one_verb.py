@@ -68,7 +68,7 @@ def test_every_call_ends(verb, how, monkeypatch):
     answers = asyncio.run(asyncio.wait_for(live(), LONG))
     failed = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
     assert all(isinstance(answer, TaskHarborError | TimeoutError) for answer in failed.values()), failed
-    words = {"hangs": "within 0.2 s", "is away": "tried 5 times", "refuses": "it refused"}[how]
+    words = {"hangs": "within 0.2 s", "is away": " times in ", "refuses": "it refused"}[how]
     told = [str(answer) for answer in failed.values() if words in str(answer)]
     assert bool(told) is bool(asked - {"close"})
 
