@@ -205,7 +205,9 @@ def test_prune_is_bounded_beside_an_open_run(fast_sqlite_folder, monkeypatch):
         driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
         await driver.open()
         run = [JobRecord(id=f"run-{n}", type="t", queue="a", flow_id="run") for n in range(members)]
-        await driver.enqueue([*run, JobRecord(id="last", type="t", queue="b", flow_id="run")], NOW)
+        for first in range(0, members, 10_000):
+            await driver.enqueue(run[first : first + 10_000], NOW)
+        await driver.enqueue([JobRecord(id="last", type="t", queue="b", flow_id="run")], NOW)
         await driver.enqueue([JobRecord(id=f"free-{n}", type="t", queue="a") for n in range(5)], NOW)
         held = list[Reserved]()
         while some := await driver.reserve(["a"], NOW, timedelta(hours=1), 10_000, "w"):  # a call gives no more
