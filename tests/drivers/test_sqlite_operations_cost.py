@@ -46,7 +46,7 @@ def compared(folder, few, many):
 
 
 def test_a_listing_of_flows_costs_the_same_whatever_their_size(fast_sqlite_folder):
-    @compared(fast_sqlite_folder, 10, lanes.figure(test=3000, full=100_000))
+    @compared(fast_sqlite_folder, 10, lanes.figure(test=3000, full=50_000))
     async def scenario(driver, members, steps, writes, reads):
         for flow in ("a", "b", "c"):
             jobs = [JobRecord(id=f"{flow}{n}", type="t", flow_id=flow) for n in range(members)]
@@ -57,7 +57,7 @@ def test_a_listing_of_flows_costs_the_same_whatever_their_size(fast_sqlite_folde
 
 
 def test_a_page_of_flows_costs_the_same_beside_many(fast_sqlite_folder):
-    @compared(fast_sqlite_folder, 10, lanes.figure(test=3000, full=100_000))
+    @compared(fast_sqlite_folder, 10, lanes.figure(test=3000, full=50_000))
     async def scenario(driver, flows, steps, writes, reads):
         await driver.enqueue([JobRecord(id=f"{n}", type="t", flow_id=f"{n:06}") for n in range(flows)], NOW)
         for order in ("id", "-id"):
